@@ -23,7 +23,8 @@ const maxGiveBack = 3
 // It is a write of its own: the API server makes the manager of a request the only owner of what the
 // request changes, and takes that from the managers that the request names
 // (Updater.update in sigs.k8s.io/structured-merge-diff/merge). The patch is conditional on the
-// incarnation and on managedFields, which show every change of a label.
+// incarnation, on managedFields, which show every change of a label by others, and on the marker, which
+// changes with another restore.
 func (n *Nodes) GiveBack(ctx context.Context, read *metav1.PartialObjectMetadata, to owners.Owners) error {
 	current := read
 	for attempt := 1; ; attempt++ {
@@ -36,6 +37,7 @@ func (n *Nodes) GiveBack(ctx context.Context, read *metav1.PartialObjectMetadata
 		}
 		p := jsonPatch{}
 		p.test("/metadata/uid", current.UID)
+		p.test("/metadata/labels/"+labels.Marker, labels.ValueOf(current.Labels, labels.Marker))
 		p.test("/metadata/managedFields", current.ManagedFields)
 		p.add("/metadata/managedFields", entries)
 		if _, err = n.patch(ctx, read.Name, p); err == nil {
@@ -47,8 +49,8 @@ func (n *Nodes) GiveBack(ctx context.Context, read *metav1.PartialObjectMetadata
 		if current, err = n.Get(ctx, read.Name); err != nil {
 			return err
 		}
-		if current == nil || current.UID != read.UID {
-			return nil // it is gone
+		if current == nil || current.UID != read.UID || current.Labels[labels.Marker] != read.Labels[labels.Marker] {
+			return nil // it is gone, or was restored from another record
 		}
 	}
 }

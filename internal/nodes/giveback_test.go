@@ -146,6 +146,10 @@ func TestGiveBackAmidOtherWrites(t *testing.T) {
 			t.Helper()
 			edit(t, n, name, `{"tier":"gold"}`, "rancher")
 		}, 2, `{"f:metadata":{"f:labels":{"f:team":{}}}}`},
+		"another record is restored": {func(t *testing.T, n *nodes.Nodes, name string) {
+			t.Helper()
+			edit(t, n, name, `{"team":"red","labels_restored":"8"}`, "nodekeeper-processor")
+		}, 1, ""},
 		"the node goes": {func(t *testing.T, n *nodes.Nodes, name string) {
 			t.Helper()
 			require.NoError(t, n.Client.Delete(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}))

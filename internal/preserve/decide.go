@@ -391,18 +391,23 @@ func notedSince(before labels.Side, r record.Record, n Node, withdrawn labels.Ke
 	return next
 }
 
-// setOwners sets the owners of the labels in a record, which replaces r, nil if none exists. A label
-// without an owner has its former one: a restore may have become its field manager.
+// setOwners sets the owners of the labels in a record, which replaces r, nil if none exists.
 func setOwners(next *record.Record, later owners.Owners, r *record.Record) {
 	var former owners.Owners
+	var before []map[string]string
 	if r != nil {
-		former = r.Owners
+		former, before = r.Owners, allOf(*r)
 	}
-	kept := []map[string]string{next.Labels}
-	for _, w := range next.Withheld {
-		kept = append(kept, w.Labels)
+	next.Owners = later.After(former, before, allOf(*next)).Others()
+}
+
+// allOf returns the labels and the withheld labels of a record.
+func allOf(r record.Record) []map[string]string {
+	all := []map[string]string{r.Labels}
+	for _, w := range r.Withheld {
+		all = append(all, w.Labels)
 	}
-	next.Owners = later.After(former, kept...)
+	return all
 }
 
 // UserRecord returns a record whose labels come from a user instead of an incarnation. now is the
@@ -434,7 +439,7 @@ func Forgotten(node string, n *Node, now revision.Revision) record.Record {
 	if n == nil {
 		return record.Record{Node: node, Revision: now, Floor: true}
 	}
-	r := record.Record{Node: node, Labels: n.Labels, Revision: n.Revision, Source: n.UID, Owners: n.Owners}
+	r := record.Record{Node: node, Labels: n.Labels, Revision: n.Revision, Source: n.UID, Owners: n.Owners.Others()}
 	setOwnership(&r, n.side())
 	r.Identity = identityOf(n.UID, nil, n)
 	return r

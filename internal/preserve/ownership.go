@@ -133,6 +133,6 @@ func Merged(superseded, t txn.Transaction) txn.Transaction {
 	t.Machine, t.Overruled = merged.Machine, merged.Overruled
 	t.AtOnce = t.AtOnce || superseded.AtOnce
 	t.Withdrawn = superseded.Withdrawn.Union(t.Withdrawn).Without(merged.Machine)
-	t.Owners = t.Owners.After(superseded.Owners, t.Labels)
+	t.Owners = t.Owners.After(superseded.Owners, []map[string]string{superseded.Labels}, []map[string]string{t.Labels})
 	return t
 }

@@ -131,3 +131,53 @@ func TestTerraformChangesALabelAfterAReturn(t *testing.T) {
 	require.NoError(t, e.applyAs("Terraform", node, labelSet{"example.com/tier": "silver"}))
 	e.saved(node, labelSet{"example.com/tier": "silver"})
 }
+
+// A record of a release without owners: nodekeeper keeps the labels of the first return, and knows
+// their owners from what the tool applies then.
+func TestOwnersAreKnownAgainAfterAnUpgrade(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.watcher()
+	e.processor()
+	node := e.name("node")
+	inGit := labelSet{"example.com/team": "blue", "example.com/tier": "gold"}
+	e.createAs("kubelet", node, nil)
+	require.NoError(t, e.applyAs("argocd-controller", node, inGit, client.ForceOwnership))
+	e.saved(node, inGit)
+	for life := range 2 {
+		e.delete(node)
+		e.eventually(func(c *assert.CollectT) { assert.True(c, e.record(c, node).Ended) }, "the end is on record")
+		e.drained(node)
+		if life == 0 {
+			old := e.recordObject(t, node)
+			delete(old.Annotations, "nodekeeper.dev/label-owners")
+			require.NoError(t, e.client.Update(t.Context(), old))
+		}
+		e.createAs("kubelet", node, nil)
+		e.restored(node, inGit)
+		e.drained(node)
+		require.NoError(t, e.applyAs("argocd-controller", node, inGit, client.ForceOwnership))
+	}
+	delete(inGit, "example.com/tier")
+	require.NoError(t, e.applyAs("argocd-controller", node, inGit, client.ForceOwnership))
+	e.restored(node, inGit)
+	e.saved(node, inGit)
+}
+
+func TestValueThatAPersonHasGivenIsNotTheToolsAfterAReturn(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.watcher()
+	e.processor()
+	node := e.name("node")
+	e.createAs("kubelet", node, nil)
+	require.NoError(t, e.applyAs("Terraform", node, labelSet{"example.com/team": "blue"}))
+	e.saved(node, labelSet{"example.com/team": "blue"})
+	e.editAs("Go-http-client", node, labelSet{"example.com/team": "red"}) // no owner is known of it
+	e.saved(node, labelSet{"example.com/team": "red"})
+	e.delete(node)
+	e.createAs("kubelet", node, nil)
+	e.restored(node, labelSet{"example.com/team": "red"})
+	e.drained(node)
+	require.Error(t, e.applyAs("Terraform", node, labelSet{"example.com/team": "blue"}), "a conflict, as it was before")
+}

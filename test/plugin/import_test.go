@@ -131,7 +131,9 @@ func TestImportMovesToAnotherCluster(t *testing.T) {
 	old.create("later", nil)
 	old.must("restore", "later")
 	old.note("later")
-	exported := old.must("export")
+	const savedAt, ofTool = "    nodekeeper.dev/saved-at", `    nodekeeper.dev/label-owners: '[{"manager":"argocd-controller","operation":"Apply","keys":"rack"}]'` + "\n"
+	exported := strings.ReplaceAll(old.must("export"), savedAt, ofTool+savedAt)
+	require.Equal(t, 3, strings.Count(exported, ofTool))
 	old.stop(p)
 
 	e := newEnvOf(t, ownPlane(t))
@@ -150,6 +152,7 @@ func TestImportMovesToAnotherCluster(t *testing.T) {
 	for _, name := range []string{"there", "owned"} {
 		e.restored(name, of(name, "r1"))
 	}
+	assert.Empty(t, e.record(t, "later").Owners, "the tool of that name would remove the labels that it does not apply here")
 	again := e.must("import", e.file(exported))
 	for _, name := range []string{"later", "owned", "there"} {
 		assert.Contains(t, again, "node/"+name+" unchanged", "an import that broke off can be done once more")

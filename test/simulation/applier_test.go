@@ -22,6 +22,9 @@ const (
 	personManager = "kubectl-label"
 )
 
+// inGit is a value that only the tool sets.
+const inGit = "g"
+
 // maxGiveBack is the number of attempts of [nodes.Nodes.GiveBack].
 const maxGiveBack = 3
 
@@ -52,6 +55,9 @@ func (o ownership) stated(key string) owners.Owners {
 	}
 	if o.person {
 		list = append(list, owners.Owner{Manager: personManager, Operation: metav1.ManagedFieldsOperationUpdate, Keys: labels.Keys(key)})
+	}
+	if o.keeper {
+		list = append(list, owners.Owner{Manager: owners.Processor, Operation: metav1.ManagedFieldsOperationUpdate, Keys: labels.Keys(key)})
 	}
 	return owners.Of(list)
 }
@@ -134,9 +140,7 @@ func (a *userActor) actInGit(action userAction) {
 	w := a.world
 	p := &w.applier
 	if action == commits {
-		if p.wanted = a.value(); a.choices.next(2) == 0 {
-			p.wanted = ""
-		}
+		p.wanted = pick(&a.choices, "", inGit, a.value())
 		a.log("commits %q", p.wanted)
 		return
 	}
@@ -151,8 +155,7 @@ func (a *userActor) actInGit(action userAction) {
 	case p.wanted != "" && !p.owned.tool:
 		p.owned.tool = true
 		if isOwners {
-			// Until nodekeeper has given the label back, only the tool's next turn makes it an owner for good.
-			p.least.tool, p.most.tool = p.least.tool || !p.owned.keeper, true
+			p.least.tool, p.most.tool = true, true
 		}
 		w.relabel(nil)
 	case p.wanted == "" && p.owned.tool && (p.owned.person || p.owned.keeper):
@@ -177,7 +180,7 @@ func (p *applier) write(w *world, by ownership, change func(own map[string]strin
 // note notes the owners of a Node that is about to be shown.
 func (p *applier) note(w *world, n *metav1.PartialObjectMetadata) {
 	stated := owners.Owners("")
-	if _, isThere := n.Labels[w.personKey]; isThere && !p.owned.keeper {
+	if _, isThere := n.Labels[w.personKey]; isThere {
 		stated = p.owned.stated(w.personKey)
 	}
 	if stated != owners.Noted(n) {
@@ -220,7 +223,7 @@ func (a *processorActor) GiveBack(_ context.Context, read *metav1.PartialObjectM
 		switch {
 		case w.node == nil || w.node.UID != read.UID:
 			return nil
-		case p.owned == known, a.mutant.givesBackBlindly:
+		case p.owned == known:
 			p.owned = known.with(given)
 			w.relabel(nil)
 			agents.NoteEdited(w.node, agents.Edited(w.node).Union(labels.Keys(w.personKey))) // as if its owners had written again
@@ -257,10 +260,9 @@ func appliersAndWebhook(s *settings) {
 
 // applierMutants break the rules about the owners of labels. They are part of [mutants].
 var applierMutants = map[string]mutant{
-	"owners: nothing is given back":                   {narrow: appliers, givesNothingBack: true},
-	"owners: nothing is given back after a crash":     {narrow: appliers, givesBackOnce: true},
-	"owners: whoever took a label meanwhile loses it": {narrow: appliers, givesBackBlindly: true},
-	"owners: the tool gets the labels of people":      {narrow: appliers, givesBackToTool: true},
+	"owners: nothing is given back":               {narrow: appliers, givesNothingBack: true},
+	"owners: nothing is given back after a crash": {narrow: appliers, givesBackOnce: true},
+	"owners: the tool gets the labels of people":  {narrow: appliers, givesBackToTool: true},
 	"owners: those of labels that are still to be given back are forgotten": {narrow: appliers, write: func(_, next record.Record) record.Record {
 		if next.Restored.UID != "" {
 			next.Owners = ""

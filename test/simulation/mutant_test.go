@@ -50,7 +50,7 @@ type mutant struct {
 	// faults of dry runs
 	triesAll, blamesFirst bool
 	// faults in giving labels back
-	givesNothingBack, givesBackOnce, givesBackBlindly, givesBackToTool bool
+	givesNothingBack, givesBackOnce, givesBackToTool bool
 	// faults of the quarantine
 	keepsNames, deletesFirst bool
 	// knows reports which further transactions the watcher assumes to be stored.

@@ -136,7 +136,7 @@ type world struct {
 }
 
 func (w *world) reset(s *settings, tracks bool) {
-	*w = world{events: w.events[:0], records: append(w.records[:0], nil), tracks: tracks, ghost: w.ghost, agentKey: s.agentKey, personKey: s.personKey, trustKey: s.trustKey, applier: applier{isOn: s.applies, wanted: "x"}}
+	*w = world{events: w.events[:0], records: append(w.records[:0], nil), tracks: tracks, ghost: w.ghost, agentKey: s.agentKey, personKey: s.personKey, trustKey: s.trustKey, applier: applier{isOn: s.applies, wanted: inGit}}
 	w.ghost.reset(s)
 }
 

@@ -290,24 +290,14 @@ func (m Managers) owners(n *metav1.PartialObjectMetadata) ownership {
 }
 
 // usersOf returns the owners of the labels for which isUsers is true, except agents and unknown
-// setters. It leaves out labels that nodekeeper owns, too: they are still to be given back, and someone
-// who took one meanwhile is not its only owner.
+// setters, but with nodekeeper.
 func usersOf(n *metav1.PartialObjectMetadata, entries []entry, isUsers func(key string) bool) owners.Owners {
 	var users []owners.Owner
-	ours := map[string]bool{}
 	for _, e := range entries {
-		if owners.IsNodekeeper(e.Manager) && e.Subresource == "" {
-			maps.Copy(ours, e.keys)
-		}
-	}
-	for _, e := range entries {
-		if e.isAgents || e.isUnknown || e.isUnnamed || len(e.keys) == 0 || e.Subresource != "" || owners.IsNodekeeper(e.Manager) {
+		if e.isAgents || e.isUnknown || e.isUnnamed || len(e.keys) == 0 || e.Subresource != "" {
 			continue
 		}
-		owned := keysOf(n, false, func(key string) bool {
-			field := fieldOf(key)
-			return e.keys[field] && !ours[field] && isUsers(key)
-		})
+		owned := keysOf(n, false, func(key string) bool { return e.keys[fieldOf(key)] && isUsers(key) })
 		users = append(users, owners.Owner{Manager: e.Manager, Operation: e.Operation, Keys: owned})
 	}
 	return owners.Of(users)

@@ -3,6 +3,7 @@ package owners
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,7 +23,7 @@ const maxUpdaters = 8
 //
 // An owner without an entry gets one without a time, unless too many managers have updated the Node.
 // The list of taints has one owner: a manager that applies it could remove the taints of others, so it
-// gets the list only if there are no others.
+// gets the list only if it has set all of them.
 func (o Owners) GiveBack(n *metav1.PartialObjectMetadata, hasAllTaints bool) ([]metav1.ManagedFieldsEntry, error) {
 	list, err := o.List()
 	if err != nil || len(list) == 0 {
@@ -34,6 +35,9 @@ func (o Owners) GiveBack(n *metav1.PartialObjectMetadata, hasAllTaints bool) ([]
 		return nil, err
 	}
 	for _, owner := range list {
+		if IsNodekeeper(owner.Manager) {
+			continue
+		}
 		if err := g.give(owner, g.fieldsFor(owner).Intersection(owned)); err != nil {
 			return nil, err
 		}
@@ -77,7 +81,7 @@ func (g *giving) ours() (at []int, owned *fieldpath.Set, err error) {
 func (g *giving) fieldsFor(owner Owner) *fieldpath.Set {
 	fields := fieldpath.NewSet()
 	for key := range owner.Keys.All() {
-		if labels.IsTaint(key) && owner.Operation == metav1.ManagedFieldsOperationApply && !g.hasAllTaints {
+		if labels.IsTaint(key) && owner.Operation == metav1.ManagedFieldsOperationApply && !g.mayHaveTaints(owner) {
 			continue
 		}
 		if _, isThere := g.node.Labels[key]; isThere && key != labels.Marker {
@@ -85,6 +89,12 @@ func (g *giving) fieldsFor(owner Owner) *fieldpath.Set {
 		}
 	}
 	return fields
+}
+
+// mayHaveTaints reports whether all taints of the Node are those of a manager that applies them.
+func (g *giving) mayHaveTaints(owner Owner) bool {
+	taints := labels.KeysOf(maps.Keys(g.node.Labels)).Taints()
+	return g.hasAllTaints && taints.Without(owner.Keys) == ""
 }
 
 // give adds fields to the entry of an owner.

@@ -13,6 +13,7 @@ import (
 	"unique"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 
 	"nodekeeper.dev/internal/labels"
 )
@@ -42,7 +43,8 @@ type Owner struct {
 }
 
 // Owners are the owners of the labels of one Node in canonical JSON, so that equal ones are equal
-// strings. No owner is known of a label that is not mentioned. The zero value mentions none.
+// strings. No owner is known of a label that is not mentioned. The zero value mentions none. nodekeeper
+// is an owner of what is still to be given back.
 type Owners string
 
 // Of returns owners in canonical form. It returns none if they would be too large.
@@ -61,7 +63,9 @@ func Of(list []Owner) Owners {
 	return Owners(unique.Make(string(text)).Value()) // most Nodes have the same
 }
 
-// List returns the owners.
+// List returns the owners that the API server accepts: managers have 1 to 128 printable bytes
+// (MaxFieldManagerLength in k8s.io/apimachinery/pkg/apis/meta/v1/validation), and records can be
+// written by hand.
 func (o Owners) List() ([]Owner, error) {
 	if o == "" {
 		return nil, nil
@@ -70,30 +74,55 @@ func (o Owners) List() ([]Owner, error) {
 	if err := json.Unmarshal([]byte(o), &list); err != nil {
 		return nil, fmt.Errorf("%w: the owners of labels: %w", ErrUnreadable, err)
 	}
-	return list, nil
+	return slices.DeleteFunc(list, func(owner Owner) bool {
+		isKnown := owner.Operation == metav1.ManagedFieldsOperationApply || owner.Operation == metav1.ManagedFieldsOperationUpdate
+		return !isKnown || owner.Manager == "" || len(metav1validation.ValidateFieldManager(owner.Manager, nil)) > 0
+	}), nil
 }
 
-// After returns the owners of the labels in the kept sets, given the former owners. A label without
-// an owner has its former ones. Unreadable owners are left out.
-func (o Owners) After(former Owners, kept ...map[string]string) Owners {
+// After returns the owners of the labels in the later sets, given the former owners and the former
+// sets. A label that still has a value that it had keeps its former owners if it has none now, or if
+// nodekeeper is one of them: whoever took it before it was given back is not its only owner. Unreadable
+// owners are left out.
+func (o Owners) After(former Owners, before, after []map[string]string) Owners {
 	if o == "" && former == "" {
 		return ""
 	}
-	isKept := func(key string) bool {
-		return slices.ContainsFunc(kept, func(set map[string]string) bool { _, isThere := set[key]; return isThere })
-	}
 	list, _ := o.List()
-	hasOwner := map[string]bool{}
+	isOwned, isOurs := map[string]bool{}, map[string]bool{}
 	for i, owner := range list {
-		list[i].Keys = owner.Keys.Where(isKept)
-		maps.Copy(hasOwner, owner.Keys.Set())
+		list[i].Keys = owner.Keys.Where(func(key string) bool { return len(valuesOf(key, after)) > 0 })
+		maps.Copy(isOwned, owner.Keys.Set())
+		if IsNodekeeper(owner.Manager) {
+			maps.Copy(isOurs, owner.Keys.Set())
+		}
 	}
 	earlier, _ := former.List()
 	for _, owner := range earlier {
-		owner.Keys = owner.Keys.Where(func(key string) bool { return isKept(key) && !hasOwner[key] })
+		owner.Keys = owner.Keys.Where(func(key string) bool {
+			then := valuesOf(key, before)
+			isSame := slices.ContainsFunc(valuesOf(key, after), func(value string) bool { return slices.Contains(then, value) })
+			return isSame && (!isOwned[key] || isOurs[key])
+		})
 		list = add(list, owner)
 	}
 	return Of(list)
+}
+
+// valuesOf returns the values of a key in sets of labels.
+func valuesOf(key string, sets []map[string]string) (all []string) {
+	for _, set := range sets {
+		if value, isThere := set[key]; isThere {
+			all = append(all, value)
+		}
+	}
+	return all
+}
+
+// Others returns the owners without nodekeeper.
+func (o Owners) Others() Owners {
+	list, _ := o.List()
+	return Of(slices.DeleteFunc(list, func(owner Owner) bool { return IsNodekeeper(owner.Manager) }))
 }
 
 // Without returns the owners of the other keys.

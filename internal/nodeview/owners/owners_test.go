@@ -32,14 +32,33 @@ func TestOwnersAreCanonical(t *testing.T) {
 }
 
 func TestKeysWithoutAnOwnerHaveTheirFormerOnes(t *testing.T) {
-	former := owners.Of([]owners.Owner{{"argocd", apply, "gone,rack,team"}, {"kubectl-label", update, "team,zone"}})
+	former := owners.Of([]owners.Owner{{"argocd", apply, "gone,rack,team"}, {"kubectl-label", update, "changed,team,zone"}})
 	later := owners.Of([]owners.Owner{{"kubectl-edit", update, "ignored,team"}})
+	before := []set{{"gone": "", "rack": "", "team": "", "changed": "1"}, {"zone": ""}}
+	after := []set{{"rack": "", "team": "", "changed": "2"}, {"zone": ""}}
 	assert.Equal(t,
 		owners.Of([]owners.Owner{{"argocd", apply, "rack"}, {"kubectl-edit", update, "team"}, {"kubectl-label", update, "zone"}}),
-		later.After(former, set{"rack": "", "team": ""}, set{"zone": ""}))
-	assert.Empty(t, owners.Owners("").After("", set{"rack": ""}))
-	assert.Equal(t, owners.Of([]owners.Owner{{"kubectl-edit", update, "team"}}), later.After("no JSON", set{"team": ""}))
-	assert.Equal(t, owners.Of([]owners.Owner{{"kubectl-label", update, "zone"}}), former.Without("gone,rack,team"))
+		later.After(former, before, after))
+	assert.Empty(t, owners.Owners("").After("", before, after))
+	assert.Equal(t, owners.Of([]owners.Owner{{"kubectl-edit", update, "team"}}), later.After("no JSON", before, after))
+	assert.Equal(t, owners.Of([]owners.Owner{{"kubectl-label", update, "zone"}}), former.Without("changed,gone,rack,team"))
+}
+
+func TestLabelThatNodekeeperOwnsTooKeepsItsFormerOwners(t *testing.T) {
+	former := owners.Of([]owners.Owner{{"kubectl-label", update, "rack,team"}})
+	later := owners.Of([]owners.Owner{{"argocd", apply, "rack,team,tier"}, {owners.Processor, update, "rack,tier"}})
+	same := []set{{"rack": "r7", "team": "blue", "tier": "gold"}}
+	assert.Equal(t, owners.Of([]owners.Owner{{"argocd", apply, "rack,team,tier"}, {"kubectl-label", update, "rack"}}), later.After(former, same, same).Others())
+	assert.Equal(t, later.Others(), later.After("", nil, same).Others(), "no owner is known otherwise")
+}
+
+func TestOwnersThatTheAPIServerRefuses(t *testing.T) {
+	long := strings.Repeat("m", 129)
+	text := owners.Owners(`[{"manager":"` + long + `","operation":"Update","keys":"rack"},{"manager":"a\u0001","operation":"Update","keys":"rack"},` +
+		`{"manager":"","operation":"Update","keys":"rack"},{"manager":"a","operation":"","keys":"rack"},{"manager":"b","operation":"Apply","keys":"rack"}]`)
+	list, err := text.List()
+	require.NoError(t, err)
+	assert.Equal(t, []owners.Owner{{"b", apply, "rack"}}, list)
 }
 
 func entry(manager string, operation metav1.ManagedFieldsOperationType, fields string) metav1.ManagedFieldsEntry {
@@ -88,6 +107,17 @@ func TestTaintsOfWhoAppliesIfThereAreNoOthers(t *testing.T) {
 	entries, err := to.GiveBack(nodeWith(entry(owners.Processor, update, restored)), true)
 	require.NoError(t, err)
 	assert.Len(t, entries, 2)
+	n := nodeWith(entry(owners.Processor, update, restored))
+	n.Labels["taint:gpu:NoSchedule"] = ""
+	entries, err = to.GiveBack(n, true)
+	require.NoError(t, err)
+	assert.Nil(t, entries, "the tool would remove what the kubelet registers with")
+}
+
+func TestNodekeeperIsNoOwner(t *testing.T) {
+	entries, err := owners.Of([]owners.Owner{{owners.Processor, update, "rack"}}).GiveBack(nodeWith(entry(owners.Processor, update, restored)), true)
+	require.NoError(t, err)
+	assert.Nil(t, entries)
 }
 
 func TestOwnerWithAnEntryGetsNoOther(t *testing.T) {

@@ -102,7 +102,10 @@ func newImport(cm *corev1.ConfigMap, before *inspect.Node, here types.UID, now r
 	i.keeps = !overwrite && before.Live != nil && hasHadLabels(preserve.NodeOf(before.Live), *r, foreign)
 	if foreign || !i.keeps && !i.Stored() && (disowned(r, before) || isEarlier(r, before)) {
 		given := preserve.UserRecord(r.Node, preserve.Saved(*r), now)
-		given.SavedAt, given.Withheld, given.Owners = r.SavedAt, preserve.Apart(*r), r.Owners
+		given.SavedAt, given.Withheld = r.SavedAt, preserve.Apart(*r)
+		if !foreign { // a tool of the same name elsewhere would remove the labels that it does not apply here
+			given.Owners = r.Owners
+		}
 		given.Write(wanted)
 		i.record, i.given = &given, true
 	}

@@ -136,6 +136,8 @@ type known struct {
 	// current reports whether the record was found to be current after the Node was read: by a live
 	// read, or by a successful write.
 	current bool
+	// gaveBack reports whether the labels of the Node were given back, or that was tried.
+	gaveBack bool
 }
 
 // Apply carries out the transactions of a node in order. It returns how many of them, from the
@@ -462,6 +464,6 @@ func (a *Applier) relabel(ctx context.Context, t txn.Transaction, step preserve.
 		return err
 	}
 	a.Observer.Applied(ctx, t, step.Decision, node)
-	k.node, k.readAt = node, began
+	k.node, k.readAt, k.gaveBack = node, began, false
 	return nil
 }
