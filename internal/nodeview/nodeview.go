@@ -105,9 +105,14 @@ func StripAnnotations(n *metav1.PartialObjectMetadata) {
 	}
 }
 
+// Selects reports whether the selector matches all labels of a node.
+func (v View) Selects(own map[string]string) bool {
+	return v.Selector == nil || v.Selector.Matches(apilabels.Set(own))
+}
+
 func (v View) apply(n *metav1.PartialObjectMetadata) {
 	delete(n.Annotations, unselected) // anyone who may patch the Node can set it
-	if v.Selector != nil && !v.Selector.Matches(apilabels.Set(n.Labels)) {
+	if !v.Selects(n.Labels) {
 		metav1.SetMetaDataAnnotation(&n.ObjectMeta, unselected, "")
 	}
 	for key := range n.Labels {

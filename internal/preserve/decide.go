@@ -120,6 +120,13 @@ func Owned(r record.Record, uid types.UID, marker string) bool {
 	return !r.Floor && (isSourceOrRestored(r, uid) || marker == r.Revision.String())
 }
 
+// FollowsAnother reports whether a record follows an incarnation other than this one. A record that
+// users have written follows none. Without a transaction, a marker does not make the incarnation the
+// one that is followed.
+func FollowsAnother(r record.Record, uid types.UID) bool {
+	return (r.Source != "" || r.Restored.UID != "") && !isSourceOrRestored(r, uid)
+}
+
 // Applied reports whether a record proves that a transaction has had its effect: the state of the
 // incarnation at that revision, or a later one, was saved, restored or noted. The decision is then
 // [Nothing] for every Node and every later record, so a stale record proves it, too.

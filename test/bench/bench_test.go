@@ -74,9 +74,9 @@ func TestRequestsDoNotGrowWhenWatchesAreCut(t *testing.T) {
 	assert.Empty(t, excess, "%s", out)
 }
 
-// The first version of each returned Node that a watcher sees has its labels, and the only patch of it
-// gives them back to their field managers. The API server waits one second for an answer. If a busy machine takes longer, the
-// processors restore the labels, and the attempt does not count.
+// The first version of each returned Node that a watcher sees has its labels, and the only patch of
+// it gives them back to their field managers. The API server waits one second for an answer. If a
+// busy machine takes longer, the processors restore the labels, and the attempt does not count.
 func TestWebhookSavesTheWriteOfARestore(t *testing.T) {
 	const replicas, maxWrites = 2, 5.5 // five writes of transactions and records are the minimum, three less than without a webhook
 	out := &strings.Builder{}

@@ -173,7 +173,7 @@ func (c *Cluster) summarizeNodes(ctx context.Context, selector apilabels.Selecto
 	found := map[string]nodeSummary{}
 	err := c.Nodes().Each(ctx, func(n *metav1.PartialObjectMetadata) error {
 		summary := summarizeNode(n, selector)
-		if selects := c.View(n.Name).Selector; selects == nil || selects.Matches(apilabels.Set(n.Labels)) {
+		if c.View(n.Name).Selects(n.Labels) {
 			summary.createdAt = n.CreationTimestamp.Time
 		}
 		found[n.Name] = summary
@@ -237,7 +237,7 @@ func summarize(name string, n nodeSummary, saved savedSummary, pending int) Summ
 	switch {
 	case s.State == Away:
 		s.AwaySince = timeOf(saved.lastHeard)
-	case pending == 0 && !n.createdAt.IsZero() && followsAnother(saved.Record, n.live.uid):
+	case pending == 0 && !n.createdAt.IsZero() && saved.Record != nil && preserve.FollowsAnother(*saved.Record, n.live.uid):
 		since := n.createdAt
 		if saved.lastHeard.After(since) {
 			since = saved.lastHeard
@@ -254,12 +254,6 @@ func summarize(name string, n nodeSummary, saved savedSummary, pending int) Summ
 		}
 	}
 	return s
-}
-
-// followsAnother reports whether a record follows another Node. One that users have written follows
-// none. Without a transaction, the marker of the Node does not make it the one that is followed.
-func followsAnother(r *record.Record, uid types.UID) bool {
-	return r != nil && (r.Source != "" || r.Restored.UID != "") && !preserve.Owned(*r, uid, "")
 }
 
 // LastHeard returns the last sign of a node that is away: the time since which a processor with

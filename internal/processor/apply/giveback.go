@@ -8,6 +8,7 @@ import (
 
 	"nodekeeper.dev/internal/nodes"
 	"nodekeeper.dev/internal/nodeview/owners"
+	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/txn"
 )
 
@@ -18,7 +19,7 @@ import (
 // must not wait for that.
 func (a *Applier) giveBack(ctx context.Context, t txn.Transaction, k *known) error {
 	r, n := k.stored.Record, k.node
-	if r == nil || n == nil || !k.current || k.gaveBack || n.UID != r.Source && n.UID != r.Restored.UID {
+	if r == nil || n == nil || !k.current || k.gaveBack || !preserve.Owned(*r, n.UID, "") {
 		return nil
 	}
 	err := a.Nodes.GiveBack(ctx, n, r.Owners)

@@ -58,7 +58,7 @@ func (u *Unfollowed) report(ctx context.Context) {
 	}
 }
 
-// all returns the owned Nodes that are not followed.
+// all returns the owned Nodes whose record was replaced.
 func (u *Unfollowed) all(ctx context.Context) (all []*metav1.PartialObjectMetadata, err error) {
 	list := &metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NodeList"}}
 	if err := u.Cache.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
@@ -79,32 +79,27 @@ func (u *Unfollowed) all(ctx context.Context) (all []*metav1.PartialObjectMetada
 		if !u.Owner(n.Name) || !nodeview.Selected(n) || n.DeletionTimestamp != nil || pending[txn.NodeHash(n.Name)] {
 			continue
 		}
-		isFollowed, err := u.isFollowed(ctx, n)
+		isReplaced, err := u.isReplaced(ctx, n)
 		if err != nil {
 			return nil, err
 		}
-		if !isFollowed {
+		if isReplaced {
 			all = append(all, n)
 		}
 	}
 	return all, nil
 }
 
-// isFollowed reports whether the record of a Node follows it, or none: users have given its labels to
-// the name then, and restore them at their request. Without a transaction, the marker of the Node does
-// not make it the one that is followed. A missing or unreadable record is reported
-// elsewhere.
-func (u *Unfollowed) isFollowed(ctx context.Context, n *metav1.PartialObjectMetadata) (bool, error) {
+// isReplaced reports whether the record of a Node follows another Node. A missing or unreadable record
+// is reported elsewhere.
+func (u *Unfollowed) isReplaced(ctx context.Context, n *metav1.PartialObjectMetadata) (bool, error) {
 	cm := &corev1.ConfigMap{}
 	if err := u.Cache.Get(ctx, types.NamespacedName{Namespace: u.MetadataNamespace, Name: n.Name}, cm); err != nil {
 		if client.IgnoreNotFound(err) == nil {
-			return true, nil
+			return false, nil
 		}
 		return false, fmt.Errorf("reading the record of node %q: %w", n.Name, err)
 	}
 	r, err := record.Parse(cm)
-	if err != nil {
-		return true, nil //nolint:nilerr // see above
-	}
-	return r.Source == "" && r.Restored.UID == "" || preserve.Owned(*r, n.UID, ""), nil
+	return err == nil && preserve.FollowsAnother(*r, n.UID), nil
 }

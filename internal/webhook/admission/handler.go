@@ -14,7 +14,6 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	apilabels "k8s.io/apimachinery/pkg/labels"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
@@ -157,7 +156,7 @@ func (h *Handler) answer(ctx context.Context, req admission.Request) (admission.
 // selects reports whether a Node with these labels is selected. Watchers ignore an unselected Node,
 // so its gate would stay closed.
 func (h *Handler) selects(own map[string]string) bool {
-	return h.View.Selector == nil || h.View.Selector.Matches(apilabels.Set(own))
+	return h.View.Selects(own)
 }
 
 // admit decides about a request, given the cached record.
