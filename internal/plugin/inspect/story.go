@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/internal/labels"
@@ -27,7 +28,8 @@ type Moment struct {
 	Source string `json:"source"`
 	Text   string `json:"text"`
 	// Warning reports whether it is a failure.
-	Warning bool `json:"warning,omitempty"`
+	Warning bool      `json:"warning,omitempty"`
+	of      types.UID // the incarnation of the node, "" if it is unknown
 }
 
 // Story is the history of a node, oldest first.
@@ -49,7 +51,7 @@ func (c *Cluster) Story(ctx context.Context, n *Node, policy labels.Policy) (*St
 	}
 	s.Unknown = events.Unknown
 	s.Moments = append(s.Moments, events.Moments...)
-	sortMoments(s.Moments)
+	sortMoments(s.Moments, n.Live)
 	return s, nil
 }
 
@@ -64,13 +66,20 @@ func (c *Cluster) Events(ctx context.Context, name string) (*Story, error) {
 		s.Unknown = append(s.Unknown, missing)
 	}
 	s.Moments = events
-	sortMoments(s.Moments)
 	return s, nil
 }
 
-// sortMoments sorts the oldest first.
-func sortMoments(all []Moment) {
-	slices.SortStableFunc(all, func(a, b Moment) int { return a.At.Truncate(time.Second).Compare(b.At.Truncate(time.Second)) })
+// sortMoments sorts the oldest first, and within a second those of incarnations before the live Node.
+func sortMoments(all []Moment, live *metav1.PartialObjectMetadata) {
+	incarnation := func(m Moment) int {
+		if live == nil || m.of == "" || m.of == live.UID {
+			return 1
+		}
+		return 0
+	}
+	slices.SortStableFunc(all, func(a, b Moment) int {
+		return cmp.Or(a.At.Truncate(time.Second).Compare(b.At.Truncate(time.Second)), cmp.Compare(incarnation(a), incarnation(b)))
+	})
 }
 
 // nodeMoments returns the moments in the metadata of the Node.
@@ -80,7 +89,7 @@ func (n *Node) nodeMoments() (all []Moment) {
 	}
 	add := func(at *metav1.Time, format string, args ...any) {
 		if !at.IsZero() {
-			all = append(all, Moment{At: at, Source: "Node", Text: fmt.Sprintf(format, args...)})
+			all = append(all, Moment{At: at, Source: "Node", Text: fmt.Sprintf(format, args...), of: n.Live.UID})
 		}
 	}
 	add(&n.Live.CreationTimestamp, "the Node was created, with uid %s", n.Live.UID)
@@ -101,7 +110,7 @@ func (n *Node) recordMoments() []Moment {
 	if r.Source != "" {
 		from = "of the Node with uid " + string(r.Source)
 	}
-	all := []Moment{{At: &metav1.Time{Time: r.SavedAt}, Source: "Record", Text: fmt.Sprintf("labels were saved (%d, version %s), %s", len(r.Labels), r.Revision, from)}}
+	all := []Moment{{At: &metav1.Time{Time: r.SavedAt}, Source: "Record", Text: fmt.Sprintf("labels were saved (%d, version %s), %s", len(r.Labels), r.Revision, from), of: r.Source}}
 	if n.State() == Away {
 		all = append(all, Moment{At: &metav1.Time{Time: LastHeard(n.Saved.Object)}, Source: "Record", Text: "the node was last heard of"})
 	}
@@ -122,14 +131,14 @@ func (n *Node) transactionMoments(policy labels.Policy) []Moment {
 		}
 		at := cmp.Or(t.ObservedAt, t.Created)
 		all = append(all, Moment{
-			At: &metav1.Time{Time: at}, Source: "Transaction",
+			At: &metav1.Time{Time: at}, Source: "Transaction", of: t.UID,
 			Text: fmt.Sprintf("a watcher recorded that the node was %s, at version %s; not applied yet: %s: %s", t.Type, t.Revision, will, reason),
 		})
 	}
 	return all
 }
 
-// eventMoments returns the unsorted events of nodekeeper's programs about a node and its record.
+// eventMoments returns the events of nodekeeper's programs about a node and its record, oldest first.
 func (c *Cluster) eventMoments(ctx context.Context, name string) ([]Moment, error) {
 	aboutNode, err := c.events(ctx, metav1.NamespaceDefault, client.MatchingFields{"regarding.kind": "Node", "regarding.name": name})
 	if err != nil {
@@ -139,8 +148,10 @@ func (c *Cluster) eventMoments(ctx context.Context, name string) ([]Moment, erro
 	if err != nil {
 		return nil, err
 	}
+	found := slices.Concat(aboutNode, aboutRecord)
+	slices.SortStableFunc(found, func(a, b *eventsv1.Event) int { return lastSeen(a).Compare(lastSeen(b)) })
 	var all []Moment
-	for _, event := range slices.Concat(aboutNode, aboutRecord) {
+	for _, event := range found {
 		if strings.HasPrefix(event.ReportingController, reporter) && !lastSeen(event).IsZero() {
 			all = append(all, momentOf(event))
 		}
@@ -153,7 +164,11 @@ func momentOf(event *eventsv1.Event) Moment {
 	if count := countOf(event); count > 1 {
 		text += fmt.Sprintf(" (at least %d times)", count)
 	}
-	return Moment{At: timeOf(lastSeen(event)), Source: "Event", Text: text, Warning: event.Type == corev1.EventTypeWarning}
+	m := Moment{At: timeOf(lastSeen(event).Truncate(time.Second)), Source: "Event", Text: text, Warning: event.Type == corev1.EventTypeWarning}
+	if event.Regarding.Kind == "Node" {
+		m.of = event.Regarding.UID
+	}
+	return m
 }
 
 // LabelReason is a label that differs between the Node and its record, and the reason.

@@ -2,9 +2,13 @@ package inspect_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -70,4 +74,33 @@ func recorded(typ txn.Type, uid types.UID, version string, of map[string]string)
 	p := inspect.Pending{}
 	p.Transaction = txn.Transaction{Type: typ, Node: "node-1", UID: uid, Revision: revision.MustParse(version), Labels: of}
 	return p
+}
+
+// TestStoryOfOneSecond: the times of Nodes and records have no fractions, and a node can be back in the
+// second in which its labels were saved.
+func TestStoryOfOneSecond(t *testing.T) {
+	second := time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
+	event := func(reason string, uid types.UID, after time.Duration) *eventsv1.Event {
+		e := warning(reason, uid, 0)
+		e.Name, e.EventTime, e.ReportingController = reason, metav1.NewMicroTime(second.Add(after)), "nodekeeper-processor"
+		return e
+	}
+	n := &inspect.Node{
+		Name:  "node-1",
+		Live:  &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: "new", CreationTimestamp: metav1.NewTime(second)}},
+		Saved: inspect.Saved{Record: &record.Record{Node: "node-1", Revision: revision.MustParse("10"), Source: "old", SavedAt: second}},
+	}
+	story, err := clusterOf(
+		event("a-restored", "new", 900*time.Millisecond),
+		event("b-saved-again", "old", 300*time.Millisecond),
+		event("c-saved", "old", 200*time.Millisecond),
+		event("d-before", "old", -time.Millisecond),
+	).Story(t.Context(), n, labels.Policy{})
+	require.NoError(t, err)
+	var all []string
+	for _, m := range story.Moments {
+		word, _, _ := strings.Cut(m.Text, " ")
+		all = append(all, m.Source+" "+word)
+	}
+	assert.Equal(t, []string{"Event d-before:", "Record labels", "Event c-saved:", "Event b-saved-again:", "Node the", "Event a-restored:"}, all)
 }
