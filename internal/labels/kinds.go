@@ -1,6 +1,9 @@
 package labels
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Annotations and taints are stored in the same map as labels, under keys with a colon. Keys of
 // labels, annotations and taints on a Node never contain one, so these keys never collide.
@@ -78,17 +81,27 @@ type Changes struct {
 // they have on a Node.
 func ChangesBetween(before, after map[string]string) Changes {
 	c := Changes{Labels: map[string]*string{}, Annotations: map[string]*string{}}
-	for key := range before {
-		if _, ok := after[key]; !ok {
-			c.set(key, nil)
-		}
-	}
-	for key, value := range after {
-		if former, ok := before[key]; !ok || former != value {
-			c.set(key, &value)
-		}
+	for _, key := range Differing(before, after) {
+		c.set(key, ValueOf(after, key))
 	}
 	return c
+}
+
+// Differing returns the sorted keys whose values differ, of labels, annotations and taints.
+func Differing(a, b map[string]string) []string {
+	var keys []string
+	for key, value := range a {
+		if other, ok := b[key]; !ok || other != value {
+			keys = append(keys, key)
+		}
+	}
+	for key := range b {
+		if _, ok := a[key]; !ok {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	return keys
 }
 
 func (c *Changes) set(key string, value *string) {

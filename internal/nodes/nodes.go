@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -273,6 +274,12 @@ func Refused(err error) bool {
 	}
 	code := status.Status().Code
 	return code >= http.StatusBadRequest && code < http.StatusInternalServerError && code != http.StatusTooManyRequests
+}
+
+// RefusedToNodekeeper reports whether nodekeeper's own admission policies rejected a request: the
+// component of a flag is missing, and is all that it takes. See deploy/base/admission.yaml.
+func RefusedToNodekeeper(err error) bool {
+	return Refused(err) && strings.Contains(err.Error(), "nodekeeper's processor may not change")
 }
 
 func newList() *metav1.PartialObjectMetadataList {

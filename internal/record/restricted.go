@@ -9,13 +9,12 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodeview/identity"
 	"nodekeeper.dev/internal/revision"
+	"nodekeeper.dev/internal/txn"
 )
 
 const (
@@ -157,8 +156,8 @@ func parseWithheld(cm *corev1.ConfigMap, newer labels.Keys) ([]Withheld, error) 
 	var sets []Withheld
 	seen, isNewer := map[string]bool{}, newer.Set()
 	for _, s := range stored {
-		if errs := metav1validation.ValidateLabels(s.Labels, field.NewPath("labels")); len(errs) > 0 {
-			return nil, fault(errs[0])
+		if err := txn.Validate(s.Labels); err != nil {
+			return nil, fault(err)
 		}
 		w := Withheld{
 			Labels: map[string]string{}, Source: s.Source, Identity: identity.Identity{ProviderID: s.ProviderID, SystemUUID: s.SystemUUID},

@@ -107,7 +107,7 @@ func TestWithheldLabelsAreReadStrictly(t *testing.T) {
 		"empty":          "",
 		"unknown field":  `[{"label":{}}]`,
 		"something more": `[] []`,
-		"no label":       `[{"labels":{"annotation:rack":"r1"}}]`,
+		"no label":       `[{"labels":{"label:rack":"r1"}}]`,
 		"no label value": `[{"labels":{"node-role.kubernetes.io/worker":"a b"}}]`,
 		"no label key":   `[{"labels":{"node-role.kubernetes.io/":"a"}}]`,
 		"twice":          `[{"labels":{"node-role.kubernetes.io/w":"a"}},{"labels":{"node-role.kubernetes.io/w":"a"}}]`,

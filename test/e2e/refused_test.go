@@ -2,11 +2,15 @@ package e2e_test
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -74,8 +78,59 @@ func TestRefusedRestoreIsReportedAndTriedAgain(t *testing.T) {
 	e.restored(node, want)
 }
 
-// refuse makes the API server reject updates of the test's nodes that have a label, until allow is
-// called.
+// A policy refuses an annotation, and another one a taint, each of them alone and both.
+func TestRefusedTaintAndAnnotationHoldUpNothingElse(t *testing.T) {
+	t.Parallel()
+	owner, dedicated := labels.AnnotationKey("example.com/owner"), labels.TaintKey("dedicated", "NoSchedule")
+	for name, refused := range map[string][]string{"annotation": {owner}, "taint": {dedicated}, "both": {owner, dedicated}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e := newEnv(t)
+			e.watcher(annotationsFlag, taintsFlag)
+			e.processor(annotationsFlag, taintsFlag)
+			node, probe := e.name("node"), e.create(e.name("probe"), nil).Name
+			e.registerWith("kubectl", node, map[string]string{"example.com/owner": "team-a", "example.com/rack": "r1"}, noSchedule("dedicated", "gpu"), noExecute("example.com/evict"))
+			e.set(node, "rack", "r7")
+			all := labelSet{
+				"rack": "r7", owner: "team-a", labels.AnnotationKey("example.com/rack"): "r1", dedicated: "gpu", labels.TaintKey("example.com/evict", "NoExecute"): "",
+			}
+			e.saved(node, all)
+			e.delete(node)
+			var allow []func()
+			for _, key := range refused {
+				allow = append(allow, e.refuse(key, "ask the owner of "+key))
+				e.eventually(func(c *assert.CollectT) { assert.Error(c, e.trySet(probe, key)) }, "the policy is in force")
+			}
+			second := e.create(node, nil)
+			e.restored(node, labelSet{"rack": "r7"})
+			e.warned(second.UID, "LabelRefused")
+			annotations := e.node(t, node).Annotations
+			assert.Equal(t, "r1", annotations["example.com/rack"])
+			isRefused := map[string]bool{owner: slices.Contains(refused, owner), dedicated: slices.Contains(refused, dedicated)}
+			assert.Equal(t, isRefused[owner], annotations["example.com/owner"] == "")
+			assert.Contains(t, e.taintsOf(t, node), noExecute("example.com/evict"))
+			assert.Equal(t, isRefused[dedicated], !slices.Contains(e.taintsOf(t, node), noSchedule("dedicated", "gpu")))
+			e.eventually(func(c *assert.CollectT) {
+				if r := e.record(c, node); assert.NotNil(c, r) {
+					assert.Equal(c, all, r.All(), "it is still saved")
+				}
+			}, "the restore is noted")
+
+			for i, key := range refused {
+				allow[i]()
+				e.eventually(func(c *assert.CollectT) { assert.NoError(c, e.trySet(probe, key)) }, "the policy is gone")
+			}
+			e.delete(node)
+			e.create(node, nil)
+			e.restored(node, labelSet{"rack": "r7"})
+			assert.Equal(t, "team-a", e.node(t, node).Annotations["example.com/owner"])
+			assert.ElementsMatch(t, []corev1.Taint{noExecute("example.com/evict"), noSchedule("dedicated", "gpu")}, e.taintsOf(t, node))
+		})
+	}
+}
+
+// refuse makes the API server reject updates of the test's nodes that have a label, an annotation or a
+// taint, until allow is called.
 func (e *env) refuse(key, message string) (allow func()) {
 	e.t.Helper()
 	return e.refuseTo(admissionregistrationv1.Update, key, message)
@@ -84,7 +139,14 @@ func (e *env) refuse(key, message string) (allow func()) {
 // refuseTo does the same for one operation.
 func (e *env) refuseTo(operation admissionregistrationv1.OperationType, key, message string) (allow func()) {
 	e.t.Helper()
-	name := e.prefix + "policy"
+	hash := sha256.Sum256([]byte(key))
+	name := e.prefix + "policy-" + hex.EncodeToString(hash[:4])
+	has := `has(object.metadata.labels) && "` + key + `" in object.metadata.labels`
+	if annotation, ok := labels.AsAnnotation(key); ok {
+		has = `has(object.metadata.annotations) && "` + annotation + `" in object.metadata.annotations`
+	} else if taint, _, ok := labels.AsTaint(key); ok {
+		has = `has(object.spec.taints) && object.spec.taints.exists(t, t.key == "` + taint + `")`
+	}
 	policy := &admissionregistrationv1.ValidatingAdmissionPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
@@ -103,7 +165,7 @@ func (e *env) refuseTo(operation admissionregistrationv1.OperationType, key, mes
 				Name: "nodes-of-this-test", Expression: `object.metadata.name.startsWith("` + e.prefix + `")`,
 			}},
 			Validations: []admissionregistrationv1.Validation{{
-				Expression: `!has(object.metadata.labels) || !("` + key + `" in object.metadata.labels)`, Message: message,
+				Expression: "!(" + has + ")", Message: message,
 			}},
 		},
 	}
@@ -126,9 +188,15 @@ func (e *env) refuseTo(operation admissionregistrationv1.OperationType, key, mes
 	return allow
 }
 
-// trySet returns the API server's error for setting a label on a node, and does not set it.
+// trySet returns the API server's error for setting a label, an annotation or a taint of a node that
+// has no taints, and does not set it.
 func (e *env) trySet(name, key string) error {
 	node := e.node(e.t, name)
-	body := []byte(`{"metadata":{"labels":{"` + key + `":"yes"}}}`)
-	return e.client.Patch(e.t.Context(), node, client.RawPatch(types.MergePatchType, body), client.DryRunAll)
+	body := `{"metadata":{"labels":{"` + key + `":"yes"}}}`
+	if annotation, ok := labels.AsAnnotation(key); ok {
+		body = `{"metadata":{"annotations":{"` + annotation + `":"yes"}}}`
+	} else if taint, effect, ok := labels.AsTaint(key); ok {
+		body = `{"spec":{"taints":[{"key":"` + taint + `","effect":"` + effect + `"}]}}`
+	}
+	return e.client.Patch(e.t.Context(), node, client.RawPatch(types.MergePatchType, []byte(body)), client.DryRunAll)
 }

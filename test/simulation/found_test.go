@@ -11,6 +11,7 @@ var found = schedules.Recorded{
 	"processor: reads the record before the node":                                  52_631,
 	"processor: removes whatever has the name":                                     149_671,
 	"processor: restores from a cached record":                                     8_183,
+	"refused: a label that cannot be removed is put onto the next node":            112_771,
 	"refused: the label is never tried again":                                      7_062,
 	"refused: what a user sets does not replace the label":                         52_436,
 	"save: the same labels of the restored incarnation are dropped":                83_508,

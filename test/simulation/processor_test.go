@@ -255,9 +255,9 @@ func (a *processorActor) Relabel(_ context.Context, read *metav1.PartialObjectMe
 		a.checkTries(a.broken.aside)
 	}
 	if err := a.refusalOf(a.mutantRead(read, wanted), wanted); err != nil {
-		changed := labels.ChangesBetween(read.Labels, wanted).Labels
-		delete(changed, labels.Marker)
-		a.broken.seeks, a.broken.tries, a.broken.aside, a.broken.changed = true, 0, 0, len(changed)
+		has, _ := labels.Split(read.Labels)
+		gets, _ := labels.Split(wanted)
+		a.broken.seeks, a.broken.tries, a.broken.aside, a.broken.changed = true, 0, 0, len(labels.Differing(has, gets))
 		a.log("  is refused: %v", err)
 		return nil, err
 	}

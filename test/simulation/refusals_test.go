@@ -17,10 +17,10 @@ import (
 	"nodekeeper.dev/internal/record"
 )
 
-// guardedKeys are labels of users and kubelets that an admission policy may refuse. They sort
-// before, between and after the other labels. Their values begin with [byUser], [byTemplate] or
+// guardedKeys are a label, an annotation and a taint of users and kubelets that an admission policy may
+// refuse. They sort before, between and after the other labels. Their values begin with [byUser], [byTemplate] or
 // [byKubelet].
-var guardedKeys = [...]string{"aa", "g", "z"}
+var guardedKeys = [...]string{"aa", "annotation:g", "taint:z:NoSchedule"}
 
 // trustIndex is the index of the trust label among the labels that the policy may refuse.
 const trustIndex = len(guardedKeys)
@@ -191,7 +191,7 @@ func (g *ghost) createsGuarded(w *world, requested map[string]string) {
 // created. What it was created with stays in the place of a label of the former machine.
 func (g *ghost) admitsGuarded(given map[string]string) {
 	for i, key := range guardedKeys {
-		if l := &g.guards[i]; l.value == "" && l.isMachines && strings.HasPrefix(given[key], byTemplate) {
+		if l := &g.guards[i]; l.value == "" && (l.isMachines || !labels.IsLabel(key)) && strings.HasPrefix(given[key], byTemplate) {
 			l.value = given[key]
 		}
 	}
@@ -209,8 +209,8 @@ func (g *ghost) givesGuarded(w *world, read *metav1.PartialObjectMetadata, wante
 		case given == l.value && (!g.owns(w) || before == ""):
 		case stays && (g.owns(w) || l.value == "" && strings.HasPrefix(before, byKubelet)):
 		case stays && l.value != "" && g.isRefused(w, i):
-		case stays && l.value == "" && (g.isRefused(w, i) || l.isMachines):
-			l.value = before // it cannot be removed, so it is the node's from now on
+		case stays && l.value == "" && (g.isRefused(w, i) || l.isMachines || !labels.IsLabel(key)):
+			l.value = before // it is not or cannot be removed, so it is the node's from now on
 		default:
 			w.breaks(errBrokeRefused, "%s has %s %q and gets %q, and it ought to be %q", read.UID, key, before, given, l.value)
 		}

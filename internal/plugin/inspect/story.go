@@ -194,9 +194,9 @@ func (n *Node) LabelReasons(policy labels.Policy) []LabelReason {
 			goal = d.Labels
 		}
 	}
-	keys := differing(r.Labels, live.Labels)
+	keys := labels.Differing(r.Labels, live.Labels)
 	if goal != nil {
-		keys = append(keys, differing(goal, live.Labels)...)
+		keys = append(keys, labels.Differing(goal, live.Labels)...)
 		slices.Sort(keys)
 	}
 	var all []LabelReason
@@ -206,23 +206,6 @@ func (n *Node) LabelReasons(policy labels.Policy) []LabelReason {
 		all = append(all, reason)
 	}
 	return all
-}
-
-// differing returns the sorted keys whose values differ.
-func differing(a, b map[string]string) []string {
-	var keys []string
-	for key, value := range a {
-		if other, ok := b[key]; !ok || other != value {
-			keys = append(keys, key)
-		}
-	}
-	for key := range b {
-		if _, ok := a[key]; !ok {
-			keys = append(keys, key)
-		}
-	}
-	slices.Sort(keys)
-	return keys
 }
 
 // whyDiffers returns the reason why a label differs from its saved value. Goal has the labels of

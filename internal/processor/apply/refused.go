@@ -14,8 +14,12 @@ import (
 )
 
 // setAside withholds labels that the API server has refused to set, so that the others can be
-// restored. It returns the refusal if it is not about the labels.
+// restored. It returns the refusal if it is not about the labels, or if nodekeeper's own policies
+// refuse them: all of them come back once the installation is right.
 func (a *Applier) setAside(ctx context.Context, t txn.Transaction, wanted map[string]string, k *known, refusal *RefusedError) error {
+	if nodes.RefusedToNodekeeper(refusal.Err) {
+		return refusal
+	}
 	keys, err := a.refused(ctx, wanted, k)
 	if err != nil {
 		return err
@@ -43,8 +47,9 @@ func (a *Applier) setAside(ctx context.Context, t txn.Transaction, wanted map[st
 // Node, since there are seldom more, and otherwise all. It returns none if the API server refuses the
 // restore even without any change of a label.
 func (a *Applier) refused(ctx context.Context, wanted map[string]string, k *known) (labels.Keys, error) {
-	changed := slices.Sorted(maps.Keys(labels.ChangesBetween(k.node.Labels, wanted).Labels))
-	changed = slices.DeleteFunc(changed, func(key string) bool { return key == labels.Marker })
+	has, _ := labels.Split(k.node.Labels)
+	gets, _ := labels.Split(wanted)
+	changed := labels.Differing(has, gets)
 	if len(changed) == 0 {
 		return "", nil
 	}

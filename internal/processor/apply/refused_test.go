@@ -242,6 +242,14 @@ func TestRefusalOfEverything(t *testing.T) {
 		"whatever it changes": func(c *cluster) { c.refuses = map[string]bool{labels.Marker: true} },
 		"every dry run, too":  refusing("relabel", "try"),
 		"but no dry run":      refusing("relabel"),
+		"only to nodekeeper": func(c *cluster) {
+			c.before = func(call string) error {
+				if call == "relabel" || call == "try" && c.count("try") > 1 { // the first one changes no label
+					return apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "node-1", errors.New("nodekeeper's processor may not change the spec of a Node"))
+				}
+				return nil
+			}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, added := returnedWith(set{"a": "1", "b": "1", "c": "1"}, nil)
