@@ -71,6 +71,8 @@ func renewed(t txn.Transaction, r record.Record, n *Node, now revision.Revision,
 			*s = record.RestoredBy(s.Marker(), beginning)
 		case s.IsDecided() && revision.Of(s.Marker()).After(now) && (n == nil || n.Marker != s.Marker()):
 			*s = record.WaitingFor(s.Awaits()) // decide again
+		case s.IsUnconfirmed() && revision.Of(s.Marker()).After(now):
+			*s = record.Kept
 		}
 	}
 	if n != nil && !n.Unselected && Owned(r, n.UID, n.Marker) {

@@ -166,6 +166,22 @@ func TestUserEditAfterRestoreOfWithheldLabelsCounts(t *testing.T) {
 		require.Equal(t, preserve.Save, d.Action)
 		assert.NotContains(t, d.Record.All(), role)
 	}
+
+	// The Node is gone before a processor reads it again.
+	gone, _, _ := carriedOut(t, look, decided, nil, replaceAll)
+	assert.Contains(t, gone.All(), role)
+	_, isWaiting := preserve.Recheck(*gone)
+	assert.False(t, isWaiting)
+	stored, err := record.Parse(gone.ConfigMap("records"))
+	require.NoError(t, err)
+	require.True(t, gone.Equal(*stored))
+	end := update
+	end.Type = txn.Deleted
+	assert.NotContains(t, preserve.Decide(end, stored, nil, replaceAll).Record.All(), role, "it had the label, and a user has removed it")
+	end.Marker = n.Marker
+	never := preserve.Decide(end, stored, nil, replaceAll)
+	require.Equal(t, preserve.Save, never.Action)
+	assert.Contains(t, never.Record.All(), role, "it never had the label")
 }
 
 // The labels are marked for a Node that has its other labels, and an edit of one of these is

@@ -50,12 +50,13 @@ func Recheck(r record.Record) (t txn.Transaction, waits bool) {
 	return txn.Transaction{}, false
 }
 
-// waitedFor returns a record in which no labels wait for an incarnation.
+// waitedFor returns a record in which no labels wait for an incarnation. Those that were decided may
+// have been restored.
 func waitedFor(r record.Record, uid types.UID) record.Record {
 	r.Withheld = slices.Clone(r.Withheld)
 	for i := range r.Withheld {
-		if r.Withheld[i].State.WaitsFor(uid) {
-			r.Withheld[i].State = record.Kept
+		if s := &r.Withheld[i].State; s.WaitsFor(uid) {
+			*s = record.Unconfirmed(s.Marker()) // kept if there is no marker
 		}
 	}
 	return r
@@ -73,7 +74,7 @@ func recheckWithheld(sets []record.Withheld, n *Node, p labels.Policy) (next []r
 		case (w.State.IsRestored() || w.State.IsRefusedFor(n.UID)) && !isDropped:
 			next = append(next, w)
 			continue
-		case w.State.Marker() != "" && n.Marker == w.State.Marker():
+		case w.State.IsDecided() && n.Marker == w.State.Marker():
 			w.State = record.RestoredBy(n.Marker, n.Revision)
 			next = append(next, w)
 			continue

@@ -7,7 +7,7 @@ import (
 )
 
 // WithheldState is how far the restore of withheld labels has come. It is [Kept], the zero value,
-// or the result of [WaitingFor], [DecidedFor], [RestoredBy] or [RefusedFor].
+// or the result of [WaitingFor], [DecidedFor], [Unconfirmed], [RestoredBy] or [RefusedFor].
 type WithheldState struct {
 	uid     types.UID
 	marker  string
@@ -27,6 +27,11 @@ func WaitingFor(uid types.UID) WithheldState { return WithheldState{uid: uid} }
 func DecidedFor(uid types.UID, marker string) WithheldState {
 	return WithheldState{uid: uid, marker: marker}
 }
+
+// Unconfirmed is the state of labels whose incarnation was gone before it was known whether the write
+// that sets the marker had restored them. They are kept, unless a state of that incarnation with the
+// marker is saved: then it had them.
+func Unconfirmed(marker string) WithheldState { return WithheldState{marker: marker} }
 
 // RestoredBy is the state of labels that were seen on a Node at a revision, after the write that
 // set the marker. They stay withheld until a state of the Node from then on is saved.
@@ -49,6 +54,9 @@ func (s WithheldState) IsDecided() bool { return s.uid != "" && s.marker != "" }
 
 // IsDecidedFor reports whether the state is [DecidedFor] this incarnation.
 func (s WithheldState) IsDecidedFor(uid types.UID) bool { return s.IsDecided() && s.uid == uid }
+
+// IsUnconfirmed reports whether the state is [Unconfirmed] with any marker.
+func (s WithheldState) IsUnconfirmed() bool { return s.marker != "" && s.uid == "" && s.at.IsZero() }
 
 // IsRestored reports whether the state is [RestoredBy] any write.
 func (s WithheldState) IsRestored() bool { return !s.at.IsZero() }
@@ -83,5 +91,5 @@ func (s storedWithheld) state() (WithheldState, error) {
 	case s.WaitingFor != "":
 		return DecidedFor(s.WaitingFor, s.Marker), nil // waiting if there is no marker
 	}
-	return Kept, nil
+	return Unconfirmed(s.Marker), nil // kept if there is no marker
 }
