@@ -2,6 +2,7 @@ package preserve
 
 import (
 	"maps"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -224,7 +225,8 @@ func decideSave(t txn.Transaction, r record.Record, n *Node, policy labels.Polic
 		// next incarnation before this event.
 		later := noted(r, t.UID, t.Revision)
 		setOwnership(&later, mergeOwnership(unignored(r, policy), sideOf(t), t.Withdrawn))
-		later.Ended, later.Withheld = t.Type == txn.Deleted, withheldAfter(t, r)
+		later.Withheld = withheldAfter(t, r)
+		setEnd(&later, t)
 		setOwners(&later, t.Owners, &r)
 		identify(&later, t.UID, &r, n, policy.MachineBound)
 		if Equivalent(later, r, policy.MachineBound) {
@@ -458,10 +460,19 @@ func noted(r record.Record, uid types.UID, rv revision.Revision) record.Record {
 	return r
 }
 
+// setEnd notes whether a state was the last one of its incarnation.
+func setEnd(r *record.Record, t txn.Transaction) {
+	r.Ended, r.EndedAt = t.Type == txn.Deleted, time.Time{}
+	if r.Ended {
+		r.EndedAt = t.ObservedAt
+	}
+}
+
 // captured returns the record of the labels in t, which replaces r, nil if none exists. It has no
 // note of a restore, because the last restore was of other labels.
 func captured(t txn.Transaction, r *record.Record, n *Node, policy labels.Policy) record.Record {
-	next := record.Record{Node: t.Node, Labels: t.Labels, Revision: t.Revision, Source: t.UID, Ended: t.Type == txn.Deleted}
+	next := record.Record{Node: t.Node, Labels: t.Labels, Revision: t.Revision, Source: t.UID}
+	setEnd(&next, t)
 	var before labels.Side
 	switch {
 	case r == nil:

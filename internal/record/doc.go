@@ -13,7 +13,7 @@
 //	    nodekeeper.dev/source-uid: 0b8a8a0c-9b1c-4bb5-8a43-6a1f2ac1d7a1
 //	    nodekeeper.dev/restored-uid: 41f0fb0a-6d24-43f1-9d29-2ed7a4b5b2f4
 //	    nodekeeper.dev/restored-rv: "2650"
-//	    nodekeeper.dev/ended: "true"
+//	    nodekeeper.dev/ended: "2026-11-21T03:14:00Z"
 //	    nodekeeper.dev/machine-labels: kubernetes.io/arch,kubernetes.io/hostname,kubernetes.io/os
 //	    nodekeeper.dev/machine-labels-rv: "2650"
 //	    nodekeeper.dev/overruled-labels: example.com/pool
@@ -27,7 +27,7 @@
 // data.labels_restored is the revision: the resourceVersion of the Node at which the labels were
 // captured. source-uid is the incarnation that they came from; restored-uid and restored-rv are the
 // incarnation that they were last restored onto, and that Node's resourceVersion after the restore.
-// ended is set when the end of that incarnation is recorded. machine-labels are the keys that only
+// ended is when that incarnation ended, or true, once its end is recorded. machine-labels are the keys that only
 // agents had set, unclear-labels the keys whose setter is unknown, and overruled-labels the keys
 // that agents had set and a user has changed or removed. They are valid if machine-labels-rv equals
 // restored-rv or, if that is absent, the revision. label-owners are the field managers of the labels

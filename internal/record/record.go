@@ -1,6 +1,7 @@
 package record
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -45,6 +46,9 @@ const (
 	machineAnnotation     = "nodekeeper.dev/machine-labels"
 	machineRVAnnotation   = "nodekeeper.dev/machine-labels-rv"
 	ownersAnnotation      = "nodekeeper.dev/label-owners"
+
+	// ended is the value of endedAnnotation if the time is unknown.
+	ended = "true"
 )
 
 // RootCAName is the name of the ConfigMap that kube-controller-manager creates in every namespace
@@ -95,6 +99,9 @@ type Record struct {
 	// Ended reports that the record includes the end of the incarnation that it follows, so no
 	// later state can come. Some ends are never recorded, and older releases did not store them.
 	Ended bool
+	// EndedAt is when that was, by the clock of the program that saw it. It decides nothing, and is
+	// zero if it is unknown.
+	EndedAt time.Time
 	// SavedAt is when the record was last written, which decides nothing. Of a floor it is the time
 	// of the removal: a processor with retention removes the floor a day later.
 	SavedAt time.Time
@@ -112,7 +119,7 @@ type Restoration struct {
 	Revision revision.Revision
 }
 
-// Equal reports whether two records are stored identically, apart from SavedAt.
+// Equal reports whether two records are stored identically, apart from EndedAt and SavedAt.
 func (r Record) Equal(other Record) bool {
 	return r.Node == other.Node && r.Revision == other.Revision && r.Source == other.Source &&
 		r.Floor == other.Floor && r.Ended == other.Ended &&
@@ -128,7 +135,7 @@ func Parse(cm *corev1.ConfigMap) (*Record, error) {
 		return nil, fmt.Errorf("%w %s", ErrForeign, owner)
 	}
 	r := &Record{Node: cm.Name, Source: types.UID(cm.Annotations[sourceUIDAnnotation])}
-	r.Ended = cm.Annotations[endedAnnotation] == "true"
+	r.Ended, r.EndedAt = parseEnded(cm.Annotations[endedAnnotation])
 	r.Owners = owners.Owners(cm.Annotations[ownersAnnotation])
 	var err error
 	if r.SavedAt, err = parseSavedAt(cm); err != nil {
@@ -208,6 +215,13 @@ func parseFloor(cm *corev1.ConfigMap, forgotten string, at time.Time) (*Record, 
 	return &Record{Node: cm.Name, Revision: rev, SavedAt: at, Floor: true}, nil
 }
 
+// parseEnded returns whether and when the last incarnation has ended. A text that is neither a time nor
+// true counts as missing: an end is not always recorded.
+func parseEnded(text string) (isEnded bool, at time.Time) {
+	at, err := time.Parse(time.RFC3339, text)
+	return err == nil || text == ended, at.UTC()
+}
+
 // parseSavedAt returns when the record was saved, or zero if that is not stored.
 func parseSavedAt(cm *corev1.ConfigMap) (time.Time, error) {
 	text, ok := cm.Annotations[savedAtAnnotation]
@@ -284,11 +298,11 @@ func (r Record) Write(cm *corev1.ConfigMap) {
 	}
 	delete(cm.Annotations, AwaySinceAnnotation)
 	setOrDelete(cm.Annotations, ForgottenAnnotation, forgotten)
-	ended := ""
+	end := ""
 	if r.Ended {
-		ended = "true"
+		end = cmp.Or(timeText(r.EndedAt), ended)
 	}
-	setOrDelete(cm.Annotations, endedAnnotation, ended)
+	setOrDelete(cm.Annotations, endedAnnotation, end)
 	machineRV := ""
 	if !r.Floor {
 		machineRV = r.seenAt().String()
@@ -302,11 +316,15 @@ func (r Record) Write(cm *corev1.ConfigMap) {
 	setOrDelete(cm.Annotations, sourceUIDAnnotation, string(r.Source))
 	setOrDelete(cm.Annotations, restoredUIDAnnotation, string(r.Restored.UID))
 	setOrDelete(cm.Annotations, restoredRVAnnotation, r.Restored.Revision.String())
-	savedAt := ""
-	if !r.SavedAt.IsZero() {
-		savedAt = r.SavedAt.UTC().Format(time.RFC3339)
+	setOrDelete(cm.Annotations, savedAtAnnotation, timeText(r.SavedAt))
+}
+
+// timeText returns a time as it is stored, "" if it is zero.
+func timeText(t time.Time) string {
+	if t.IsZero() {
+		return ""
 	}
-	setOrDelete(cm.Annotations, savedAtAnnotation, savedAt)
+	return t.UTC().Format(time.RFC3339)
 }
 
 func setOrDelete(annotations map[string]string, key, value string) {

@@ -32,7 +32,21 @@ func saved() record.Record {
 		Machine:   "kubernetes.io/arch,kubernetes.io/hostname,kubernetes.io/os",
 		Overruled: "example.com/pool",
 		Ended:     true,
+		EndedAt:   time.Date(2026, 11, 21, 3, 14, 0, 0, time.UTC),
 		SavedAt:   savedAt,
+	}
+}
+
+func TestEndWithoutTime(t *testing.T) {
+	for text, isEnded := range map[string]bool{"true": true, "false": false, "": false} {
+		cm := saved().ConfigMap("records")
+		cm.Annotations["nodekeeper.dev/ended"] = text
+		read, err := record.Parse(cm)
+		require.NoError(t, err)
+		assert.Equal(t, isEnded, read.Ended, text)
+		assert.True(t, read.EndedAt.IsZero())
+		read.Write(cm)
+		assert.Equal(t, isEnded, cm.Annotations["nodekeeper.dev/ended"] == "true")
 	}
 }
 
@@ -46,7 +60,7 @@ func TestConfigMapIsAsTheDocumentationShowsIt(t *testing.T) {
 				"nodekeeper.dev/source-uid":   "0b8a8a0c-9b1c-4bb5-8a43-6a1f2ac1d7a1",
 				"nodekeeper.dev/restored-uid": "41f0fb0a-6d24-43f1-9d29-2ed7a4b5b2f4",
 				"nodekeeper.dev/restored-rv":  "2650",
-				"nodekeeper.dev/ended":        "true",
+				"nodekeeper.dev/ended":        "2026-11-21T03:14:00Z",
 				"nodekeeper.dev/saved-at":     "2026-11-21T03:14:15Z",
 
 				"nodekeeper.dev/machine-labels":    "kubernetes.io/arch,kubernetes.io/hostname,kubernetes.io/os",

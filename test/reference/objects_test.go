@@ -49,7 +49,7 @@ func exampleRecord() *corev1.ConfigMap {
 		Labels: map[string]string{
 			"kubernetes.io/os": "linux", "example.com/team": "blue", "rack": "r7", "zone": "a", "node-role.kubernetes.io/worker": "",
 		},
-		Machine: "kubernetes.io/os", Unclear: "zone", Overruled: "example.com/pool", Owners: `[{"manager":"kubectl-label","operation":"Update","keys":"rack"}]`, Ended: true,
+		Machine: "kubernetes.io/os", Unclear: "zone", Overruled: "example.com/pool", Owners: `[{"manager":"kubectl-label","operation":"Update","keys":"rack"}]`, Ended: true, EndedAt: time.Date(2026, 11, 21, 3, 14, 0, 0, time.UTC),
 		Identity: record.Identity{UID: nextUID, Identity: machine},
 		Withheld: []record.Withheld{{Labels: map[string]string{"node-role.kubernetes.io/ingress": ""}, Source: formerUID, State: record.WaitingFor(nextUID)}},
 		SavedAt:  time.Date(2026, 11, 21, 3, 14, 15, 0, time.UTC),

@@ -72,10 +72,10 @@ func TestPrunableNodesAreAwayForLongAndHaveNothingPending(t *testing.T) {
 	now := time.Date(2026, 11, 21, 3, 14, 15, 0, time.UTC)
 	ago := func(d time.Duration) *metav1.Time { return &metav1.Time{Time: now.Add(-d)} }
 	survey := &inspect.Survey{Nodes: []inspect.Summary{
-		{Name: "long", State: inspect.Away, AwaySince: ago(48 * time.Hour)},
-		{Name: "just", State: inspect.Away, AwaySince: ago(24 * time.Hour)},
-		{Name: "short", State: inspect.Away, AwaySince: ago(24*time.Hour - time.Second)},
-		{Name: "busy", State: inspect.Away, AwaySince: ago(48 * time.Hour), Pending: 1},
+		{Name: "long", State: inspect.Away, LastHeard: ago(48 * time.Hour)},
+		{Name: "just", State: inspect.Away, LastHeard: ago(24 * time.Hour)},
+		{Name: "short", State: inspect.Away, LastHeard: ago(24*time.Hour - time.Second)},
+		{Name: "busy", State: inspect.Away, LastHeard: ago(48 * time.Hour), Pending: 1},
 		{Name: "live", State: inspect.Live},
 		{Name: "unknown", State: inspect.Away},
 	}}
@@ -162,12 +162,13 @@ func TestExportedRecordsAreReadBack(t *testing.T) {
 	assert.Equal(t, "source", exported.Annotations["nodekeeper.dev/source-uid"])
 
 	for says, content := range map[string]string{
-		"is not a record": strings.Replace(stream, "ConfigMap", "Secret", 1),
-		"there twice":     stream + stream,
-		"was forgotten":   "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: node-1, annotations: {nodekeeper.dev/forgotten: \"7\"}}\n",
-		"not a readable":  strings.Replace(stream, `"5"`, `"x"`, 1),
-		"unknown field":   strings.Replace(stream, "data:", "dada:", 1),
-		"v1 List is not":  "apiVersion: v1\nkind: List\nitems: []\n",
+		"is not a record":              strings.Replace(stream, "ConfigMap", "Secret", 1),
+		"there twice":                  stream + stream,
+		"was forgotten":                "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: node-1, annotations: {nodekeeper.dev/forgotten: \"7\"}}\n",
+		"not a readable":               strings.Replace(stream, `"5"`, `"x"`, 1),
+		"unknown field":                strings.Replace(stream, "data:", "dada:", 1),
+		"has no apiVersion or no kind": "foo: bar\n",
+		"v1 List is not":               "apiVersion: v1\nkind: List\nitems: []\n",
 	} {
 		_, err := byhand.ReadExported(strings.NewReader(content))
 		require.ErrorContains(t, err, says)

@@ -94,6 +94,9 @@ func parseExported(document []byte) (*corev1.ConfigMap, error) {
 	if len(fields) == 0 {
 		return nil, nil //nolint:nilnil // an empty document is not an error
 	}
+	if fields["apiVersion"] == nil || fields["kind"] == nil {
+		return nil, fmt.Errorf("it has no apiVersion or no kind, so it is not a record: %s", exportHint)
+	}
 	if fields["apiVersion"] != "v1" || fields["kind"] != "ConfigMap" { // strict parsing would report an unknown field instead
 		return nil, fmt.Errorf("%v %v is not a record: %s", fields["apiVersion"], fields["kind"], exportHint)
 	}

@@ -18,7 +18,7 @@ import (
 func Prunable(survey *inspect.Survey, age time.Duration, now time.Time) []inspect.Summary {
 	var found []inspect.Summary
 	for _, s := range survey.Nodes {
-		if s.State == inspect.Away && s.Pending == 0 && s.AwaySince != nil && now.Sub(s.AwaySince.Time) >= age {
+		if s.State == inspect.Away && s.Pending == 0 && s.LastHeard != nil && now.Sub(s.LastHeard.Time) >= age {
 			found = append(found, s)
 		}
 	}

@@ -63,8 +63,9 @@ The state of a node is one of
 With --watch, a node whose Node and record are both gone is shown once more, in the
 state gone.
 
-AWAY is for how long a node has not been heard of. WITHHELD, which -o wide shows,
-is how many labels of a machine were not put back: kubectl nodekeeper show says why.`,
+AWAY is how long ago a node was deleted or, if that is unknown, last heard of.
+WITHHELD, which -o wide shows, is how many labels of a machine were not put back:
+kubectl nodekeeper show says why.`,
 		Example: `  # every node
   kubectl nodekeeper list
 

@@ -71,15 +71,12 @@ func (l *liveList) record(ch change[*corev1.ConfigMap]) {
 }
 
 func (l *liveList) transaction(ch change[*corev1.ConfigMap]) {
-	if ch.before != nil && ch.after != nil {
-		return // it was touched by a retry
-	}
-	cm, more := ch.after, 1
+	cm, change := ch.after, l.board.SetPending
 	if ch.after == nil {
-		cm, more = ch.before, -1
+		cm, change = ch.before, l.board.RemovePending
 	}
 	if t, err := queue.Parse(cm); err == nil { // a malformed ConfigMap belongs to no node
-		l.board.AddPending(t.Node, more)
+		change(t)
 		l.changed(t.Node)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"strings"
 
 	"nodekeeper.dev/internal/daemon/command/output"
@@ -27,8 +28,9 @@ func writeReplicas(w io.Writer, replicas []inspect.Replica, wide bool) {
 		line("  Webhooks", "put nothing back while a processor differs from them in --%s", strings.Join(names, ", --"))
 	}
 	if wide {
-		for _, r := range replicas {
-			writeReplica(w, r)
+		for i, r := range replicas {
+			isLikeNext := i+1 < len(replicas) && maps.Equal(r.Settings, replicas[i+1].Settings)
+			writeReplica(w, r, !isLikeNext)
 		}
 		return
 	}
@@ -37,7 +39,9 @@ func writeReplicas(w io.Writer, replicas []inspect.Replica, wide bool) {
 	}
 }
 
-func writeReplica(w io.Writer, r inspect.Replica) {
+// writeReplica writes a replica. Of replicas in a row with the same settings, only the last is written with
+// them.
+func writeReplica(w io.Writer, r inspect.Replica, withSettings bool) {
 	state := "not alive"
 	switch {
 	case r.IsAlive && r.IsStandby:
@@ -46,6 +50,9 @@ func writeReplica(w io.Writer, r inspect.Replica) {
 		state = "alive"
 	}
 	_, _ = fmt.Fprintf(w, "  %s: %s, %s\n", r.Name, state, cmp.Or(r.Version, "unknown version"))
+	if !withSettings {
+		return
+	}
 	for _, name := range r.Settings.Names() {
 		_, _ = fmt.Fprintf(w, "    %s=%s\n", name, r.Settings[name])
 	}

@@ -201,7 +201,7 @@ func newShownNode(n *inspect.Node, policy labels.Policy) *shownNode {
 		s.Problem = n.Saved.Unreadable.Error()
 	}
 	if s.State == inspect.Away && n.Saved.Object != nil {
-		s.AwaySince = &metav1.Time{Time: inspect.LastHeard(n.Saved.Object)}
+		s.AwaySince = &metav1.Time{Time: n.AwaySince()}
 	}
 	if r := n.Saved.Record; r != nil {
 		s.Record = &shownRecord{

@@ -2,7 +2,9 @@ package inspect
 
 import (
 	"cmp"
+	"maps"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,12 +17,13 @@ type Board struct {
 	selector apilabels.Selector
 	live     map[string]nodeSummary
 	records  map[string]savedSummary
-	pending  map[string]int
+	// pending has the names of each node's transactions, with the time of the deletion if it is one.
+	pending map[string]map[string]time.Time
 }
 
 // NewBoard returns an empty board.
 func NewBoard(selector apilabels.Selector) *Board {
-	return &Board{selector: selector, live: map[string]nodeSummary{}, records: map[string]savedSummary{}, pending: map[string]int{}}
+	return &Board{selector: selector, live: map[string]nodeSummary{}, records: map[string]savedSummary{}, pending: map[string]map[string]time.Time{}}
 }
 
 // SetNode sets the current Node.
@@ -43,10 +46,19 @@ func (b *Board) SetRecord(cm *corev1.ConfigMap) {
 // RemoveRecord removes the record of a node.
 func (b *Board) RemoveRecord(name string) { delete(b.records, name) }
 
-// AddPending adds to the number of pending transactions of a node; more may be negative.
-func (b *Board) AddPending(name string, more int) {
-	if b.pending[name] += more; b.pending[name] <= 0 {
-		delete(b.pending, name)
+// SetPending sets a pending transaction.
+func (b *Board) SetPending(p Pending) {
+	if b.pending[p.Node] == nil {
+		b.pending[p.Node] = map[string]time.Time{}
+	}
+	b.pending[p.Node][p.Name()] = deletedAt(p)
+}
+
+// RemovePending removes a pending transaction.
+func (b *Board) RemovePending(p Pending) {
+	delete(b.pending[p.Node], p.Name())
+	if len(b.pending[p.Node]) == 0 {
+		delete(b.pending, p.Node)
 	}
 }
 
@@ -57,14 +69,14 @@ func (b *Board) Summary(name string) (Summary, bool) {
 	if isLive && !live.isMatched || !isLive && (!isSaved || !saved.isMatched) {
 		return Summary{}, false
 	}
-	return summarize(name, live, saved, b.pending[name]), true
+	return summarize(name, live, saved, slices.Collect(maps.Values(b.pending[name]))), true
 }
 
 // saved returns the record of a node. Another program's ConfigMap counts only if it keeps a node
 // from having a record.
 func (b *Board) saved(name string) (savedSummary, bool) {
 	saved, isSaved := b.records[name]
-	if _, isLive := b.live[name]; isSaved && saved.isForeign && !isLive && b.pending[name] == 0 {
+	if _, isLive := b.live[name]; isSaved && saved.isForeign && !isLive && len(b.pending[name]) == 0 {
 		return savedSummary{}, false
 	}
 	return saved, isSaved

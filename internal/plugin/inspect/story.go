@@ -111,7 +111,11 @@ func (n *Node) recordMoments() []Moment {
 		from = "of the Node with uid " + string(r.Source)
 	}
 	all := []Moment{{At: &metav1.Time{Time: r.SavedAt}, Source: "Record", Text: fmt.Sprintf("labels were saved (%d, version %s), %s", len(r.Labels), r.Revision, from), of: r.Source}}
-	if n.State() == Away {
+	switch {
+	case n.State() != Away:
+	case r.Ended && !r.EndedAt.IsZero():
+		all = append(all, Moment{At: &metav1.Time{Time: r.EndedAt}, Source: "Record", Text: "the node was deleted"})
+	default:
 		all = append(all, Moment{At: &metav1.Time{Time: LastHeard(n.Saved.Object)}, Source: "Record", Text: "the node was last heard of"})
 	}
 	return all

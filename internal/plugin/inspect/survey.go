@@ -57,8 +57,10 @@ type Summary struct {
 	Version string       `json:"version,omitempty"`
 	SavedAt *metav1.Time `json:"savedAt,omitempty"`
 	Source  string       `json:"source,omitempty"`
-	// AwaySince is the last sign of a node that is away: see [LastHeard].
+	// AwaySince is when a node that is away was deleted, or the last sign of it: see [LastHeard].
 	AwaySince *metav1.Time `json:"awaySince,omitempty"`
+	// LastHeard is when the record of a node that is away was last written.
+	LastHeard *metav1.Time `json:"-"`
 	// RestoredAt is when the labels of the live Node were restored.
 	RestoredAt *metav1.Time `json:"restoredAt,omitempty"`
 	// DeletionWaitsSince is when the live Node was deleted, if only nodekeeper's finalizer keeps
@@ -130,9 +132,10 @@ func (c *Cluster) Survey(ctx context.Context, selector apilabels.Selector) (*Sur
 	}
 	now := c.Now()
 	s.Replicas, s.Locks = membersOf(placesOf(places, now)), locksOf(locks, now)
-	board := &Board{selector: selector, live: live, records: records, pending: map[string]int{}}
+	board := NewBoard(selector)
+	board.live, board.records = live, records
 	for _, p := range s.Pending {
-		board.AddPending(p.Node, 1)
+		board.SetPending(p)
 	}
 	s.Nodes, s.live = board.All(), live
 	return &s, nil
@@ -225,7 +228,10 @@ func summarizeRecord(cm *corev1.ConfigMap, selector apilabels.Selector) (s saved
 	return s, true
 }
 
-func summarize(name string, n nodeSummary, saved savedSummary, pending int) Summary {
+// summarize returns the summary of a node. The deletions have an entry for each pending transaction, the
+// zero time if it is none.
+func summarize(name string, n nodeSummary, saved savedSummary, deletions []time.Time) Summary {
+	pending := len(deletions)
 	s := Summary{
 		Name: name, State: stateOf(n.live, saved.Saved), UID: string(n.live.uid), Labels: saved.labels,
 		RestoredAt: n.restoredAt, DeletionWaitsSince: n.waitingSince, GatedSince: n.gatedSince, Pending: pending,
@@ -236,7 +242,8 @@ func summarize(name string, n nodeSummary, saved savedSummary, pending int) Summ
 	}
 	switch {
 	case s.State == Away:
-		s.AwaySince = timeOf(saved.lastHeard)
+		s.LastHeard = timeOf(saved.lastHeard)
+		s.AwaySince = timeOf(awaySince(saved.Record, saved.lastHeard, deletions))
 	case pending == 0 && !n.createdAt.IsZero() && saved.Record != nil && preserve.FollowsAnother(*saved.Record, n.live.uid):
 		since := n.createdAt
 		if saved.lastHeard.After(since) {
@@ -254,22 +261,6 @@ func summarize(name string, n nodeSummary, saved savedSummary, pending int) Summ
 		}
 	}
 	return s
-}
-
-// LastHeard returns the last sign of a node that is away: the time since which a processor with
-// --retention has found it missing, or else the last write of its record. The end of an incarnation
-// that had its labels always writes the record.
-func LastHeard(cm *corev1.ConfigMap) time.Time {
-	if since, err := time.Parse(time.RFC3339, cm.Annotations[record.AwaySinceAnnotation]); err == nil {
-		return since
-	}
-	last := cm.CreationTimestamp.Time
-	for _, entry := range cm.ManagedFields {
-		if entry.Time != nil && entry.Time.After(last) {
-			last = entry.Time.Time
-		}
-	}
-	return last
 }
 
 // RestoredAt returns when the labels of a Node were restored, which is when its marker was written.

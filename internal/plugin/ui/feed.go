@@ -225,7 +225,7 @@ func (f *Feed) Transaction(before, after *corev1.ConfigMap, isInitial bool) {
 	name := nameOf(before, after)
 	if old, ok := f.pending[name]; ok {
 		delete(f.pending, name)
-		f.board.AddPending(old.Node, -1)
+		f.board.RemovePending(old)
 		defer f.rowLocked(old.Node)
 	}
 	delete(f.malformed, name)
@@ -242,7 +242,7 @@ func (f *Feed) Transaction(before, after *corev1.ConfigMap, isInitial bool) {
 		row.Node, row.Problem = m.Node(), shortened(err.Error())
 	} else {
 		f.pending[name] = t
-		f.board.AddPending(t.Node, 1)
+		f.board.SetPending(t)
 		defer f.rowLocked(t.Node)
 		row.Node, row.Type, row.Version, row.UID, row.Labels = t.Node, string(t.Type), t.Revision.String(), string(t.UID), len(t.Labels)
 	}
