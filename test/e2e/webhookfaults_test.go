@@ -92,13 +92,25 @@ func TestLabelOfTheRequestOutlivesAStaleAnswer(t *testing.T) {
 }
 
 // TestNodeWithALabelThatAPolicyRefusesJoins checks that the node joins without the label, and gets
-// it later.
+// it later. If the webhook does not know of the policy, the node joins with its second request.
 func TestNodeWithALabelThatAPolicyRefusesJoins(t *testing.T) {
 	t.Parallel()
+	t.Run("held back", func(t *testing.T) {
+		t.Parallel()
+		joinsWithoutRefused(t, 0, labelSet{"rack": "r1"}, "--hold-back=guarded,example.com/guarded-*")
+	})
+	t.Run("unknown", func(t *testing.T) {
+		t.Parallel()
+		joinsWithoutRefused(t, 1, labelSet{})
+	})
+}
+
+func joinsWithoutRefused(t *testing.T, refusals int, has labelSet, flags ...string) {
+	t.Helper()
 	e := newEnv(t)
 	e.watcher()
 	e.processor()
-	e.webhooks().run("--hold-back=guarded,example.com/guarded-*")
+	e.webhooks().run(flags...)
 	name, want := e.name("node"), labelSet{"guarded": "yes", "rack": "r1"}
 	e.create(name, want)
 	e.saved(name, want)
@@ -108,10 +120,14 @@ func TestNodeWithALabelThatAPolicyRefusesJoins(t *testing.T) {
 		refused := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: e.prefix + "refused", Labels: labelSet{"guarded": "yes"}}}
 		assert.Error(c, e.client.Create(t.Context(), refused, client.DryRunAll))
 	}, "the policy is in force")
+	e.webhookKnows()
+	for range refusals {
+		require.ErrorContains(t, e.client.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}), "nobody creates guarded nodes")
+	}
 	n := e.join(e.client, name, nil)
 	assert.True(t, isGated(n))
 	own, marker := labels.Split(n.Labels)
-	assert.Equal(t, labelSet{"rack": "r1"}, own)
+	assert.Equal(t, has, own)
 	assert.Equal(t, labels.Pending, marker)
 	e.restored(name, want)
 	e.settle()

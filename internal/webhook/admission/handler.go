@@ -70,6 +70,8 @@ type Handler struct {
 	// Behind returns the maximum staleness of the cache. It must be safe for concurrent use.
 	Behind  func() time.Duration
 	Metrics *Metrics
+
+	repeats repeats
 }
 
 var _ admission.Handler = (*Handler)(nil)
@@ -88,7 +90,7 @@ func (h *Handler) Handle(ctx context.Context, req admission.Request) (response a
 			logf.FromContext(ctx).Error(fmt.Errorf("panic: %v", broken), "Failed to answer", "node", req.Name)
 			response = admission.Allowed("").WithWarnings("nodekeeper: this node gets its labels later: an internal error")
 		}
-		if req.DryRun == nil || !*req.DryRun {
+		if !isDryRun(req) {
 			h.Metrics.observe(outcome, time.Since(begun))
 		}
 	}()
@@ -131,7 +133,7 @@ func (h *Handler) answer(ctx context.Context, req admission.Request) (admission.
 	}
 	var answer preserve.Admission
 	if err = cmp.Or(err, differs(differing)); err == nil {
-		answer, err = h.admit(ctx, c, isKubelet(req.UserInfo))
+		answer, err = h.admit(ctx, c, req)
 	}
 	if err == nil && answer.Restores() {
 		c.change(c.node, c.view, answer.Labels, answer.Marker)
@@ -159,8 +161,9 @@ func (h *Handler) selects(own map[string]string) bool {
 	return h.View.Selects(own)
 }
 
-// admit decides about a request, given the cached record.
-func (h *Handler) admit(ctx context.Context, c *creation, kubelet bool) (preserve.Admission, error) {
+// admit decides about a request, given the cached record. If it has given the same answer before, it leaves
+// everything to the processors, whom a policy that refuses a label does not stop.
+func (h *Handler) admit(ctx context.Context, c *creation, req admission.Request) (preserve.Admission, error) {
 	if h.Behind() > maxBehind {
 		return preserve.Admission{}, errStale
 	}
@@ -171,8 +174,17 @@ func (h *Handler) admit(ctx context.Context, c *creation, kubelet bool) (preserv
 	if stored.Unreadable != nil {
 		return preserve.Admission{}, stored.Unreadable
 	}
-	return preserve.Admit(stored.Record, preserve.Request{Node: *c.seen, Kubelet: kubelet, HeldBack: h.HeldBack, Gate: h.Gate}, h.Policy), nil
+	answer := preserve.Admit(stored.Record, preserve.Request{Node: *c.seen, Kubelet: isKubelet(req.UserInfo), HeldBack: h.HeldBack, Gate: h.Gate}, h.Policy)
+	changed := labels.Differing(c.seen.Labels, answer.Labels)
+	if answer.Restores() && len(changed) > 0 && !isDryRun(req) && h.repeats.has(c.node.Name, stored.Record.Revision) {
+		logf.FromContext(ctx).Info("Left the labels of a Node to the processors, since the API server may have refused them", "node", c.node.Name)
+		answer.Held = answer.Held.Union(labels.KeysOf(slices.Values(changed)))
+		answer.Labels, answer.Marker = c.seen.Labels, labels.Pending
+	}
+	return answer, nil
 }
+
+func isDryRun(req admission.Request) bool { return req.DryRun != nil && *req.DryRun }
 
 // requested returns the Node of a request, together with its view.
 func (h *Handler) requested(node *corev1.Node) (*creation, error) {
