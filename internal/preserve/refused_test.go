@@ -85,3 +85,19 @@ func testWithheldThatCannotBeRemoved(t *testing.T, former identity.Identity) {
 		assert.NotContains(t, s.Labels, role, "it still belongs to the other machine")
 	}
 }
+
+// A label that could not be removed from a Node was never saved, also after a user has set another one.
+func TestLabelThatCannotBeRemovedIsNotSavedByAUser(t *testing.T) {
+	policy := labels.Policy{Mode: labels.Replace, Restricted: labels.SameMachine}
+	for name, withheld := range map[string][]record.Withheld{"alone": nil, "beside a saved one": {{Labels: set{role: ""}, Source: "a", Identity: machineA}}} {
+		r := *with(neverRestored(), func(r *record.Record) { r.Labels, r.Withheld = set{"team": "blue"}, withheld })
+		n := &preserve.Node{UID: "b", Revision: revision.MustParse("300"), IdentityRead: true, Identity: machineB, Labels: set{role: "x"}, Admitted: role}
+		next, done := preserve.SetAside(r, n, role, policy)
+		require.True(t, done, name)
+		user := preserve.UserRecordAfter(next, set{"team": "red"}, "team", revision.MustParse("400"), policy.MachineBound)
+		read, err := record.Parse(user.ConfigMap("records"))
+		require.NoError(t, err, name)
+		assert.Len(t, read.Withheld, len(withheld), name)
+		assert.NotEqual(t, "x", read.All()[role], name)
+	}
+}

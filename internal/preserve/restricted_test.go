@@ -167,7 +167,7 @@ func TestUserEditAfterRestoreOfWithheldLabelsCounts(t *testing.T) {
 		assert.NotContains(t, d.Record.All(), role)
 	}
 
-	// The Node is gone before a processor reads it again.
+	// The Node is gone before a processor reads it again, see also TestUserEditAfterUnnotedRestoreCounts.
 	gone, _, _ := carriedOut(t, look, decided, nil, replaceAll)
 	assert.Contains(t, gone.All(), role)
 	_, isWaiting := preserve.Recheck(*gone)
@@ -182,6 +182,29 @@ func TestUserEditAfterRestoreOfWithheldLabelsCounts(t *testing.T) {
 	never := preserve.Decide(end, stored, nil, replaceAll)
 	require.Equal(t, preserve.Save, never.Action)
 	assert.Contains(t, never.Record.All(), role, "it never had the label")
+}
+
+// The withheld label was restored in the same patch as all others. The answer is lost, a user removed
+// the label, and the Node is gone.
+func TestUserEditAfterUnnotedRestoreCounts(t *testing.T) {
+	kept, _, _ := carriedOut(t, returned("b"), trusted(ofA), back(machineB), replaceAll)
+	require.Len(t, kept.Withheld, 1)
+	added, n := returned("c"), back(machineA)
+	added.Revision = revision.MustParse("500000")
+	n.UID, n.Revision = "c", added.Revision
+	decided, _ := do(preserve.Decide(added, kept, n, replaceAll), kept, n)
+	restore := preserve.Decide(added, decided, n, replaceAll)
+	require.Equal(t, preserve.Restore, restore.Action)
+	require.Contains(t, restore.Labels, role)
+
+	end := txn.Transaction{Type: txn.Deleted, Node: "node-1", UID: "c", Revision: revision.MustParse("500100"), Labels: set{"rack": "r1"}, Marker: restore.Marker}
+	r := decided
+	for _, step := range preserve.Plan([]txn.Transaction{added, end}, decided, nil, replaceAll) {
+		if step.Action == preserve.Save {
+			r = &step.Record
+		}
+	}
+	assert.NotContains(t, r.All(), role)
 }
 
 // The labels are marked for a Node that has its other labels, and an edit of one of these is

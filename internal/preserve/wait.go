@@ -56,7 +56,7 @@ func waitedFor(r record.Record, uid types.UID) record.Record {
 	r.Withheld = slices.Clone(r.Withheld)
 	for i := range r.Withheld {
 		if s := &r.Withheld[i].State; s.WaitsFor(uid) {
-			*s = record.Unconfirmed(s.Marker()) // kept if there is no marker
+			*s = record.Unconfirmed(uid, s.Marker()) // kept if there is no marker
 		}
 	}
 	return r

@@ -132,7 +132,7 @@ func withheldAfter(t txn.Transaction, r record.Record) []record.Withheld {
 	for _, w := range r.Withheld {
 		s := w.State
 		hadBack := follows && s.Marker() != "" && (t.Marker == s.Marker() || s.IsRestored() && !s.RestoredAt().After(t.Revision)) ||
-			!follows && s.IsDecidedFor(t.UID) && t.Marker == r.Revision.String()
+			!follows && (s.IsDecidedFor(t.UID) || s.IsUnconfirmedFor(t.UID)) && t.Marker == r.Revision.String()
 		if w = without(w, newerThan(w, r, sideOf(t))); len(w.Labels) == 0 || hadBack || w.Source == t.UID {
 			continue
 		}

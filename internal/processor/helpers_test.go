@@ -296,7 +296,7 @@ func (c *cluster) record(t *testing.T, node string) *record.Record {
 	require.NoError(t, err)
 	r, err := record.Parse(&cm)
 	require.NoError(t, err)
-	r.SavedAt = time.Time{} // not relevant for decisions
+	r.SavedAt, r.EndedAt = time.Time{}, time.Time{} // not relevant for decisions
 	return r
 }
 

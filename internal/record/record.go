@@ -219,7 +219,13 @@ func parseFloor(cm *corev1.ConfigMap, forgotten string, at time.Time) (*Record, 
 // true counts as missing: an end is not always recorded.
 func parseEnded(text string) (isEnded bool, at time.Time) {
 	at, err := time.Parse(time.RFC3339, text)
-	return err == nil || text == ended, at.UTC()
+	if err != nil {
+		return text == ended, time.Time{}
+	}
+	if _, err := at.UTC().MarshalText(); err != nil { // in UTC the year may be out of range for RFC 3339
+		return true, time.Time{}
+	}
+	return true, at.UTC()
 }
 
 // parseSavedAt returns when the record was saved, or zero if that is not stored.

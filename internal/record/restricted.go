@@ -63,6 +63,7 @@ type storedWithheld struct {
 	Marker     string            `json:"marker,omitempty"`
 	RestoredAt string            `json:"putBackRV,omitempty"`
 	RefusedFor types.UID         `json:"refusedForUID,omitempty"`
+	GoneUID    types.UID         `json:"unconfirmedForUID,omitempty"`
 }
 
 // IsLeft reports whether the labels were not saved: they are on the Node, since the API server has
@@ -190,7 +191,7 @@ func formatWithheld(sets []Withheld) string {
 	for i, w := range sets {
 		stored[i] = storedWithheld{
 			Labels: w.Labels, Source: w.Source, ProviderID: w.Identity.ProviderID, SystemUUID: w.Identity.SystemUUID,
-			WaitingFor: w.State.uid, Marker: w.State.marker, RestoredAt: w.State.at.String(), RefusedFor: w.State.refused,
+			WaitingFor: w.State.uid, Marker: w.State.marker, RestoredAt: w.State.at.String(), RefusedFor: w.State.refused, GoneUID: w.State.gone,
 		}
 	}
 	text, err := json.Marshal(stored)

@@ -13,6 +13,7 @@ type WithheldState struct {
 	marker  string
 	at      revision.Revision
 	refused types.UID
+	gone    types.UID
 }
 
 // Kept is the state of labels whose machine has not returned.
@@ -30,8 +31,13 @@ func DecidedFor(uid types.UID, marker string) WithheldState {
 
 // Unconfirmed is the state of labels whose incarnation was gone before it was known whether the write
 // that sets the marker had restored them. They are kept, unless a state of that incarnation with the
-// marker is saved: then it had them.
-func Unconfirmed(marker string) WithheldState { return WithheldState{marker: marker} }
+// marker is saved: then it had them. Without a marker the state is [Kept].
+func Unconfirmed(uid types.UID, marker string) WithheldState {
+	if marker == "" {
+		return Kept
+	}
+	return WithheldState{gone: uid, marker: marker}
+}
 
 // RestoredBy is the state of labels that were seen on a Node at a revision, after the write that
 // set the marker. They stay withheld until a state of the Node from then on is saved.
@@ -56,7 +62,10 @@ func (s WithheldState) IsDecided() bool { return s.uid != "" && s.marker != "" }
 func (s WithheldState) IsDecidedFor(uid types.UID) bool { return s.IsDecided() && s.uid == uid }
 
 // IsUnconfirmed reports whether the state is [Unconfirmed] with any marker.
-func (s WithheldState) IsUnconfirmed() bool { return s.marker != "" && s.uid == "" && s.at.IsZero() }
+func (s WithheldState) IsUnconfirmed() bool { return s.gone != "" }
+
+// IsUnconfirmedFor reports whether the state is [Unconfirmed] for this incarnation.
+func (s WithheldState) IsUnconfirmedFor(uid types.UID) bool { return s.gone != "" && s.gone == uid }
 
 // IsRestored reports whether the state is [RestoredBy] any write.
 func (s WithheldState) IsRestored() bool { return !s.at.IsZero() }
@@ -90,6 +99,8 @@ func (s storedWithheld) state() (WithheldState, error) {
 		return RestoredBy(s.Marker, at), err
 	case s.WaitingFor != "":
 		return DecidedFor(s.WaitingFor, s.Marker), nil // waiting if there is no marker
+	case s.GoneUID != "":
+		return Unconfirmed(s.GoneUID, s.Marker), nil
 	}
-	return Unconfirmed(s.Marker), nil // kept if there is no marker
+	return Kept, nil
 }

@@ -66,7 +66,7 @@ func (p *plugin) prune(ctx context.Context, o *pruneOptions) error {
 	now := c.Now()
 	found := byhand.Prunable(survey, time.Duration(o.olderThan), now)
 	for _, s := range found {
-		_, _ = fmt.Fprintf(p.ErrOut, "%s: away for %s, %s\n", s.Name, output.AgeOf(s.AwaySince, now), amount.Of(s.Labels, "saved label"))
+		_, _ = fmt.Fprintf(p.ErrOut, "%s: away for %s, %s\n", s.Name, output.AgeOf(s.LastHeard, now), amount.Of(s.Labels, "saved label"))
 	}
 	if len(found) == 0 {
 		_, _ = fmt.Fprintf(p.ErrOut, "No node has been away for longer than %s.\n", &o.olderThan)

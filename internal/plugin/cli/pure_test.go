@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -21,6 +22,7 @@ import (
 	"nodekeeper.dev/internal/queue"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
+	"nodekeeper.dev/internal/service/settings"
 	"nodekeeper.dev/internal/txn"
 )
 
@@ -96,6 +98,17 @@ func TestStatusSaysWhatIsStuck(t *testing.T) {
 	assert.Contains(t, shown.String(), "tainted: it has been waiting for 2m for its labels behind the taint nodekeeper.dev/restoring\n")
 	assert.Contains(t, shown.String(), "kubectl taint node tainted nodekeeper.dev/restoring-")
 	assert.Contains(t, shown.String(), "no watcher, no processor")
+}
+
+// TestStatusShowsSharedSettingsOnce: of replicas in a row with the same settings.
+func TestStatusShowsSharedSettingsOnce(t *testing.T) {
+	of := func(name string, own settings.Settings) inspect.Replica {
+		return inspect.Replica{Name: name, Service: inspect.ProcessorService, IsAlive: true, Version: "v1", Settings: own}
+	}
+	shared := settings.Settings{"restore-mode": "merge"}
+	var shown bytes.Buffer
+	writeReplicas(&shown, []inspect.Replica{of("a", nil), of("b", nil), of("c", shared), of("d", maps.Clone(shared)), of("e", settings.Settings{"restore-mode": "replace"})}, true)
+	assert.Contains(t, shown.String(), "  a: alive, v1\n  b: alive, v1\n  c: alive, v1, settings as below\n  d: alive, v1\n    restore-mode=merge\n  e: alive, v1\n    restore-mode=replace\n")
 }
 
 // TestStatusSaysIfNoWebhookIsReady only where the API server asks one: the webhook is optional.

@@ -29,7 +29,7 @@ func writeReplicas(w io.Writer, replicas []inspect.Replica, wide bool) {
 	}
 	if wide {
 		for i, r := range replicas {
-			isLikeNext := i+1 < len(replicas) && maps.Equal(r.Settings, replicas[i+1].Settings)
+			isLikeNext := len(r.Settings) > 0 && i+1 < len(replicas) && maps.Equal(r.Settings, replicas[i+1].Settings)
 			writeReplica(w, r, !isLikeNext)
 		}
 		return
@@ -39,8 +39,7 @@ func writeReplicas(w io.Writer, replicas []inspect.Replica, wide bool) {
 	}
 }
 
-// writeReplica writes a replica. Of replicas in a row with the same settings, only the last is written with
-// them.
+// writeReplica writes a replica, with its settings unless the next one has the same.
 func writeReplica(w io.Writer, r inspect.Replica, withSettings bool) {
 	state := "not alive"
 	switch {
@@ -49,10 +48,12 @@ func writeReplica(w io.Writer, r inspect.Replica, withSettings bool) {
 	case r.IsAlive:
 		state = "alive"
 	}
-	_, _ = fmt.Fprintf(w, "  %s: %s, %s\n", r.Name, state, cmp.Or(r.Version, "unknown version"))
+	version := cmp.Or(r.Version, "unknown version")
 	if !withSettings {
+		_, _ = fmt.Fprintf(w, "  %s: %s, %s, settings as below\n", r.Name, state, version)
 		return
 	}
+	_, _ = fmt.Fprintf(w, "  %s: %s, %s\n", r.Name, state, version)
 	for _, name := range r.Settings.Names() {
 		_, _ = fmt.Fprintf(w, "    %s=%s\n", name, r.Settings[name])
 	}

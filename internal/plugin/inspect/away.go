@@ -10,12 +10,16 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// deletedAt returns when a node was deleted by a pending transaction, zero if that is no deletion.
+// deletedAt returns when a node was deleted by a pending transaction, zero if that is no deletion. The clock
+// of the watcher may be ahead of the API server's.
 func deletedAt(p Pending) time.Time {
-	if p.Type != txn.Deleted {
+	switch {
+	case p.Type != txn.Deleted:
 		return time.Time{}
+	case p.ObservedAt.IsZero() || p.ObservedAt.After(p.Created):
+		return p.Created
 	}
-	return cmp.Or(p.ObservedAt, p.Created)
+	return p.ObservedAt
 }
 
 // AwaySince returns when a node that is away was deleted, or the last sign of it: see [LastHeard].
@@ -36,7 +40,7 @@ func awaySince(r *record.Record, lastHeard time.Time, deletions []time.Time) tim
 			last = at
 		}
 	}
-	if last.IsZero() && r != nil && r.Ended {
+	if last.IsZero() && r != nil && r.Ended && !r.EndedAt.After(lastHeard) {
 		last = r.EndedAt
 	}
 	return cmp.Or(last, lastHeard)

@@ -59,7 +59,7 @@ type Summary struct {
 	Source  string       `json:"source,omitempty"`
 	// AwaySince is when a node that is away was deleted, or the last sign of it: see [LastHeard].
 	AwaySince *metav1.Time `json:"awaySince,omitempty"`
-	// LastHeard is when the record of a node that is away was last written.
+	// LastHeard is the last sign of a node that is away, see [LastHeard]. It is never before AwaySince.
 	LastHeard *metav1.Time `json:"-"`
 	// RestoredAt is when the labels of the live Node were restored.
 	RestoredAt *metav1.Time `json:"restoredAt,omitempty"`

@@ -49,6 +49,8 @@ type cluster struct {
 	mutate func(set)
 	// refuses are the keys of labels that an admission plugin allows no one to change.
 	refuses map[string]bool
+	// refusal returns another refusal of a write of the Node, if it is set.
+	refusal func(wanted set) error
 	// tooLarge are labels that do not fit in a record.
 	tooLarge set
 
@@ -169,6 +171,9 @@ func (c *cluster) check(own set) error {
 			return apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "node-1", errors.New(key+" is guarded"))
 		}
 	}
+	if c.refusal != nil {
+		return c.refusal(own)
+	}
 	return nil
 }
 
@@ -260,11 +265,12 @@ func (c *cluster) mustApply(t *testing.T, queue ...txn.Transaction) {
 	require.Equal(t, len(queue), settled)
 }
 
-// policy is the policy of a processor that runs with --same-machine-labels=state/*.
+// policy is the policy of a processor that runs with --same-machine-labels=state/*, and preserves all
+// taints and annotations.
 func (c *cluster) policy() labels.Policy {
 	bound, err := labels.ParseMachineBound("state/*")
 	if err != nil {
 		panic(err) // a constant
 	}
-	return labels.Policy{Mode: labels.Replace, MachineBound: bound}
+	return labels.Policy{Mode: labels.Replace, MachineBound: bound, Preserves: func(string) bool { return true }}
 }

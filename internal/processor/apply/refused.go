@@ -14,12 +14,8 @@ import (
 )
 
 // setAside withholds labels that the API server has refused to set, so that the others can be
-// restored. It returns the refusal if it is not about the labels, or if nodekeeper's own policies
-// refuse them: all of them come back once the installation is right.
+// restored. It returns the refusal if it is not about the labels.
 func (a *Applier) setAside(ctx context.Context, t txn.Transaction, wanted map[string]string, k *known, refusal *RefusedError) error {
-	if nodes.RefusedToNodekeeper(refusal.Err) {
-		return refusal
-	}
 	keys, err := a.refused(ctx, wanted, k)
 	if err != nil {
 		return err
@@ -45,7 +41,8 @@ func (a *Applier) setAside(ctx context.Context, t txn.Transaction, wanted map[st
 
 // refused returns labels whose change the API server refuses: one if this is the first refusal on the
 // Node, since there are seldom more, and otherwise all. It returns none if the API server refuses the
-// restore even without any change of a label.
+// restore even without any change of a label, or if nodekeeper's own policies refuse a taint or an
+// annotation: then a component is not installed, and all of them come back once it is.
 func (a *Applier) refused(ctx context.Context, wanted map[string]string, k *known) (labels.Keys, error) {
 	has, _ := labels.Split(k.node.Labels)
 	gets, _ := labels.Split(wanted)
@@ -53,79 +50,88 @@ func (a *Applier) refused(ctx context.Context, wanted map[string]string, k *know
 	if len(changed) == 0 {
 		return "", nil
 	}
-	isRefused := func(accepted, more []string) (bool, error) {
-		err := a.Nodes.TryRelabel(ctx, k.node, withOnly(wanted, k.node.Labels, changed, slices.Concat(accepted, more)), k.readAt)
-		if err != nil && !nodes.Refused(err) {
-			return false, err
+	try := func(accepted, more []string) (refusal, err error) {
+		err = a.Nodes.TryRelabel(ctx, k.node, withOnly(wanted, k.node.Labels, changed, slices.Concat(accepted, more)), k.readAt)
+		if nodes.Refused(err) {
+			return err, nil
 		}
-		return err != nil, nil
+		return nil, err
 	}
 	// A restore that is refused whatever its labels is tried again and again, so find that out first.
-	if is, err := isRefused(nil, nil); err != nil || is {
+	if refusal, err := try(nil, nil); err != nil || refusal != nil {
 		return "", err
 	}
+	s := search{try: try, keys: changed}
 	if preserve.HasRefused(*k.stored.Record, k.node.UID) {
-		return allRefused(changed, isRefused)
+		return s.all()
 	}
-	first, err := firstRefused(nil, changed, isRefused)
-	if err != nil {
+	first, refusal, err := s.first(changed, nil)
+	if err == nil && refusal == nil { // nothing shows that the last one is refused in a dry run, too
+		refusal, err = try(nil, changed)
+	}
+	if err != nil || refusal == nil || isOfComponent(changed[first], refusal) {
 		return "", err
-	}
-	if first == len(changed)-1 { // nothing shows that it is refused in a dry run, too
-		if is, err := isRefused(nil, changed); err != nil || !is {
-			return "", err
-		}
 	}
 	return labels.Keys(changed[first]), nil
 }
 
-// tryFunc reports whether the API server refuses the changes of the accepted labels and of more.
-type tryFunc func(accepted, more []string) (bool, error)
-
-// firstRefused returns the index of the first label that is refused after the accepted ones and those
-// before it, of labels that are not all accepted. It takes one dry run for each halving.
-func firstRefused(accepted, keys []string, isRefused tryFunc) (int, error) {
-	first := 0
-	for end := len(keys) - 1; first < end; {
-		middle := (first + end) / 2
-		is, err := isRefused(accepted, keys[:middle+1])
-		switch {
-		case err != nil:
-			return 0, err
-		case is:
-			end = middle
-		default:
-			first = middle + 1
-		}
-	}
-	return first, nil
+// isOfComponent reports whether nodekeeper's own policies refuse a key that only a component allows.
+func isOfComponent(key string, refusal error) bool {
+	return !labels.IsLabel(key) && nodes.RefusedToNodekeeper(refusal)
 }
 
-// allRefused returns all labels that are refused. From each one that it finds it tries one label, then
-// two, four and so on, until another one is among them. So it takes few dry runs where few labels are
-// refused, and hardly more than one for each label where all are. If a dry run fails, for example
-// because the Node has changed, it returns those that it has found, so that the next search is shorter.
-func allRefused(keys []string, isRefused tryFunc) (labels.Keys, error) {
-	var accepted, refused []string
-	for count := 1; len(keys) > 0; {
-		some := keys[:min(count, len(keys))]
-		is, err := isRefused(accepted, some)
-		if err == nil && !is {
-			accepted, keys, count = append(accepted, some...), keys[len(some):], 2*count
+// search is a search for the labels that the API server refuses.
+type search struct {
+	// try returns the refusal of the changes of the accepted labels and of more, nil if there is none.
+	try  func(accepted, more []string) (refusal, err error)
+	keys []string
+	// accepted are the labels that were found not to be refused.
+	accepted []string
+}
+
+// first returns the index of the first label that is refused after the accepted ones and those before it,
+// of labels that are refused together with the given refusal, and its refusal. It takes one dry run for each halving.
+func (s *search) first(keys []string, refusal error) (index int, itsRefusal, err error) {
+	for end := len(keys) - 1; index < end; {
+		middle := (index + end) / 2
+		earlier, err := s.try(s.accepted, keys[:middle+1])
+		switch {
+		case err != nil:
+			return 0, nil, err
+		case earlier != nil:
+			end, refusal = middle, earlier
+		default:
+			index = middle + 1
+		}
+	}
+	return index, refusal, nil
+}
+
+// all returns all labels that are refused. From each one that it finds it tries one label, then two, four
+// and so on, until another one is among them. So it takes few dry runs where few labels are refused, and
+// hardly more than one for each label where all are. If a dry run fails, for example because the Node has
+// changed, it returns those that it has found, so that the next search is shorter.
+func (s *search) all() (labels.Keys, error) {
+	var refused []string
+	for count := 1; len(s.keys) > 0; {
+		some := s.keys[:min(count, len(s.keys))]
+		refusal, err := s.try(s.accepted, some)
+		if err == nil && refusal == nil {
+			s.accepted, s.keys, count = append(s.accepted, some...), s.keys[len(some):], 2*count
 			continue
 		}
 		var first int
 		if err == nil {
-			first, err = firstRefused(accepted, some, isRefused)
+			first, refusal, err = s.first(some, refusal)
 		}
 		switch {
-		case err != nil && len(refused) == 0:
+		case err != nil && len(refused) == 0, err == nil && isOfComponent(some[first], refusal):
 			return "", err
 		case err != nil:
 			return labels.KeysOf(slices.Values(refused)), nil //nolint:nilerr // see above
 		}
 		refused = append(refused, some[first])
-		accepted, keys, count = append(accepted, some[:first]...), keys[first+1:], 1
+		s.accepted, s.keys, count = append(s.accepted, some[:first]...), s.keys[first+1:], 1
 	}
 	return labels.KeysOf(slices.Values(refused)), nil
 }

@@ -242,14 +242,6 @@ func TestRefusalOfEverything(t *testing.T) {
 		"whatever it changes": func(c *cluster) { c.refuses = map[string]bool{labels.Marker: true} },
 		"every dry run, too":  refusing("relabel", "try"),
 		"but no dry run":      refusing("relabel"),
-		"only to nodekeeper": func(c *cluster) {
-			c.before = func(call string) error {
-				if call == "relabel" || call == "try" && c.count("try") > 1 { // the first one changes no label
-					return apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "node-1", errors.New("nodekeeper's processor may not change the spec of a Node"))
-				}
-				return nil
-			}
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, added := returnedWith(set{"a": "1", "b": "1", "c": "1"}, nil)
@@ -263,6 +255,48 @@ func TestRefusalOfEverything(t *testing.T) {
 			assert.LessOrEqual(t, c.count("try"), 4)
 		})
 	}
+}
+
+// A component is not installed, so nodekeeper's own policy refuses what only the component allows. All
+// comes back once it is installed, whatever else is refused.
+func TestMissingComponentSetsNothingAside(t *testing.T) {
+	const taint, annotation = "taint:dedicated:NoSchedule", "annotation:example.com/owner"
+	for _, ofComponent := range []string{taint, annotation} {
+		for _, refused := range []string{"", "a", "z"} {
+			c, added := returnedWith(set{"a": "1", "rack": "1", "z": "1", taint: "gpu", annotation: "me"}, nil)
+			isMissing := true
+			c.refuses, c.refusal = map[string]bool{refused: refused != ""}, func(wanted set) error {
+				if _, gets := wanted[ofComponent]; gets && isMissing {
+					return apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "node-1", errors.New("nodekeeper's processor may not change the spec of a Node"))
+				}
+				return nil
+			}
+			_, err := c.apply(t, added)
+			_, isRefused := errors.AsType[*apply.RefusedError](err)
+			assert.True(t, isRefused, "%v", err)
+			assert.NotContains(t, c.stored.Record.WithheldKeys(), labels.Keys(ofComponent))
+			isMissing = false
+			c.mustApply(t, added)
+			assert.Contains(t, c.node.Labels, ofComponent)
+			_, has := c.node.Labels[refused]
+			assert.False(t, has)
+		}
+	}
+}
+
+// Another webhook changes the Node further as soon as it has a label, which nodekeeper may not.
+func TestLabelThatMakesAWebhookChangeMoreIsSetAside(t *testing.T) {
+	c, added := returnedWith(set{"a": "1", "pool": "1", "rack": "1"}, nil)
+	c.refusal = func(wanted set) error {
+		if wanted["pool"] != "" {
+			return apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "node-1", errors.New("nodekeeper's processor may not change the annotations of a Node"))
+		}
+		return nil
+	}
+	c.mustApply(t, added)
+	own, _ := labels.Split(c.node.Labels)
+	assert.Equal(t, set{"a": "1", "rack": "1"}, own)
+	assert.Equal(t, labels.Keys("pool"), c.stored.Record.WithheldKeys())
 }
 
 func TestFailureWhileARefusedLabelIsSought(t *testing.T) {
