@@ -3,6 +3,7 @@ package service_test
 import (
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -32,6 +33,17 @@ func deleteNamespace(t *testing.T, name string) {
 	ns.Spec.Finalizers = nil
 	_, err = namespaces.Finalize(t.Context(), ns, metav1.UpdateOptions{})
 	require.NoError(t, err)
+}
+
+// unlessTerminating returns the answer to a request, which it repeats while the API server takes a namespace
+// for one that is being deleted: its admission plugin NamespaceLifecycle knows namespaces from a cache.
+func unlessTerminating(t *testing.T, request func() error) (err error) {
+	t.Helper()
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		err = request()
+		assert.False(c, apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause), "%v", err)
+	}, patience, 10*time.Millisecond)
+	return err
 }
 
 // connectAs creates a service as a user, and returns its manager and the address of its probes.
@@ -65,10 +77,11 @@ func TestDeletedNamespaceIsCreatedAgain(t *testing.T) {
 			return err
 		},
 	} {
-		require.NoError(t, create(), name)
+		require.NoError(t, unlessTerminating(t, create), name)
 		deleteNamespace(t, records)
-		require.True(t, apierrors.IsNotFound(create()), "%s: the caller decides again", name)
-		require.NoError(t, create(), name)
+		err := unlessTerminating(t, create)
+		require.True(t, apierrors.IsNotFound(err), "%s: the caller decides again: %v", name, err)
+		require.NoError(t, unlessTerminating(t, create), name)
 	}
 	p.awaitProbe(t, "/readyz", http.StatusInternalServerError, "[+]namespaces: ok") // it is not started
 }
@@ -80,11 +93,11 @@ func TestServiceThatMayNotCreateNamespacesIsNotReadyWithoutThem(t *testing.T) {
 	as, p := connectAs(t, u, transactions, records)
 	p.awaitProbe(t, "/readyz", http.StatusInternalServerError, "[+]namespaces: ok")
 	deleteNamespace(t, transactions)
-	require.True(t, apierrors.IsNotFound(as.GetClient().Create(t.Context(), configMap(transactions))))
+	err := unlessTerminating(t, func() error { return as.GetClient().Create(t.Context(), configMap(transactions)) })
+	require.True(t, apierrors.IsNotFound(err), "%v", err)
 	p.awaitProbe(t, "/readyz", http.StatusInternalServerError, "[-]namespaces: namespace "+transactions+" is missing: run kubectl create namespace "+transactions)
 
-	err := c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: transactions}})
-	require.NoError(t, err)
+	require.NoError(t, c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: transactions}}))
 	p.awaitProbe(t, "/readyz", http.StatusInternalServerError, "[+]namespaces: ok")
 	assert.NoError(t, c.Get(t.Context(), types.NamespacedName{Name: transactions}, &corev1.Namespace{}))
 }
