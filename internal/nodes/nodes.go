@@ -276,8 +276,9 @@ func Refused(err error) bool {
 	return code >= http.StatusBadRequest && code < http.StatusInternalServerError && code != http.StatusTooManyRequests
 }
 
-// RefusedToNodekeeper reports whether nodekeeper's own admission policies rejected a request: the
-// component of a flag is missing, and is all that it takes. See deploy/base/admission.yaml.
+// RefusedToNodekeeper reports whether nodekeeper's own admission policies rejected a request: a
+// flag is set without its component, or another webhook changes the Node in the same request. See
+// deploy/base/admission.yaml.
 func RefusedToNodekeeper(err error) bool {
 	return Refused(err) && strings.Contains(err.Error(), "nodekeeper's processor may not change")
 }

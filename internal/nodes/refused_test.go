@@ -15,8 +15,8 @@ import (
 	"nodekeeper.dev/internal/nodes"
 )
 
-// TestRefusalsOfOurPoliciesAreKnown reads the messages of the policies that refuse taints and annotations
-// where a component is missing.
+// TestRefusalsOfOurPoliciesAreKnown reads the messages of the policies that refuse taints and
+// annotations where a component is missing.
 func TestRefusalsOfOurPoliciesAreKnown(t *testing.T) {
 	for file, count := range map[string]int{"base/admission.yaml": 2, "chart/nodekeeper/templates/admission.yaml": 4, "components/preserve-taints/kustomization.yaml": 2, "components/preserve-annotations/kustomization.yaml": 1} {
 		content, err := os.ReadFile(filepath.Join("..", "..", "deploy", filepath.FromSlash(file)))

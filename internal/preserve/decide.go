@@ -122,8 +122,8 @@ func Owned(r record.Record, uid types.UID, marker string) bool {
 }
 
 // FollowsAnother reports whether a record follows an incarnation other than this one. A record that
-// users have written follows none. Without a transaction, a marker does not make the incarnation the
-// one that is followed.
+// users have written follows none. Without a transaction, a marker does not make the incarnation
+// the one that is followed.
 func FollowsAnother(r record.Record, uid types.UID) bool {
 	return (r.Source != "" || r.Restored.UID != "") && !isSourceOrRestored(r, uid)
 }
@@ -460,7 +460,7 @@ func noted(r record.Record, uid types.UID, rv revision.Revision) record.Record {
 	return r
 }
 
-// setEnd notes whether a state was the last one of its incarnation.
+// setEnd records whether a state is the end of its incarnation, and when that was.
 func setEnd(r *record.Record, t txn.Transaction) {
 	r.Ended, r.EndedAt = t.Type == txn.Deleted, time.Time{}
 	if r.Ended {

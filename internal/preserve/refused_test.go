@@ -86,7 +86,8 @@ func testWithheldThatCannotBeRemoved(t *testing.T, former identity.Identity) {
 	}
 }
 
-// A label that could not be removed from a Node was never saved, also after a user has set another one.
+// A label that could not be removed from a Node was never saved, also after a user has set another
+// one.
 func TestLabelThatCannotBeRemovedIsNotSavedByAUser(t *testing.T) {
 	policy := labels.Policy{Mode: labels.Replace, Restricted: labels.SameMachine}
 	for name, withheld := range map[string][]record.Withheld{"alone": nil, "beside a saved one": {{Labels: set{role: ""}, Source: "a", Identity: machineA}}} {

@@ -167,7 +167,8 @@ func TestUserEditAfterRestoreOfWithheldLabelsCounts(t *testing.T) {
 		assert.NotContains(t, d.Record.All(), role)
 	}
 
-	// The Node is gone before a processor reads it again, see also TestUserEditAfterUnnotedRestoreCounts.
+	// The Node is gone before a processor reads it again, see also
+	// TestUserEditAfterUnnotedRestoreCounts.
 	gone, _, _ := carriedOut(t, look, decided, nil, replaceAll)
 	assert.Contains(t, gone.All(), role)
 	_, isWaiting := preserve.Recheck(*gone)
@@ -184,8 +185,8 @@ func TestUserEditAfterRestoreOfWithheldLabelsCounts(t *testing.T) {
 	assert.Contains(t, never.Record.All(), role, "it never had the label")
 }
 
-// The withheld label was restored in the same patch as all others. The answer is lost, a user removed
-// the label, and the Node is gone.
+// The withheld label was restored in the same patch as all others. The answer is lost, a user
+// removed the label, and the Node is gone.
 func TestUserEditAfterUnnotedRestoreCounts(t *testing.T) {
 	kept, _, _ := carriedOut(t, returned("b"), trusted(ofA), back(machineB), replaceAll)
 	require.Len(t, kept.Withheld, 1)

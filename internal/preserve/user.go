@@ -31,8 +31,8 @@ func UserRecordAfter(r record.Record, edited map[string]string, named labels.Key
 	return next
 }
 
-// Apart returns copies of a record's withheld labels, for a record that follows no incarnation. Labels that
-// were left on a Node were not saved.
+// Apart returns copies of a record's withheld labels, for a record that follows no incarnation.
+// Labels that were left on a Node were not saved.
 func Apart(r record.Record) []record.Withheld {
 	sets := make([]record.Withheld, 0, len(r.Withheld))
 	for _, w := range r.Withheld {

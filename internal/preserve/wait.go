@@ -50,8 +50,8 @@ func Recheck(r record.Record) (t txn.Transaction, waits bool) {
 	return txn.Transaction{}, false
 }
 
-// waitedFor returns a record in which no labels wait for an incarnation. Those that were decided may
-// have been restored.
+// waitedFor returns a record in which no labels wait for an incarnation. Those that were decided
+// may have been restored.
 func waitedFor(r record.Record, uid types.UID) record.Record {
 	r.Withheld = slices.Clone(r.Withheld)
 	for i := range r.Withheld {

@@ -27,11 +27,11 @@
 // data.labels_restored is the revision: the resourceVersion of the Node at which the labels were
 // captured. source-uid is the incarnation that they came from; restored-uid and restored-rv are the
 // incarnation that they were last restored onto, and that Node's resourceVersion after the restore.
-// ended is when that incarnation ended, or true, once its end is recorded. machine-labels are the keys that only
-// agents had set, unclear-labels the keys whose setter is unknown, and overruled-labels the keys
-// that agents had set and a user has changed or removed. They are valid if machine-labels-rv equals
-// restored-rv or, if that is absent, the revision. label-owners are the field managers of the labels
-// that are not the machine's, so that a restore can give them back.
+// ended is when that incarnation ended, or true, once its end is recorded. machine-labels are the
+// keys that only agents had set, unclear-labels the keys whose setter is unknown, and
+// overruled-labels the keys that agents had set and a user has changed or removed. They are valid
+// if machine-labels-rv equals restored-rv or, if that is absent, the revision. label-owners are the
+// field managers of the labels that are not the machine's, so that a restore can give them back.
 //
 // When a record is removed, it is replaced by a floor: a ConfigMap without data, which keeps events
 // from before the removal from having any effect, however late they are recorded:

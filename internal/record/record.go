@@ -215,17 +215,11 @@ func parseFloor(cm *corev1.ConfigMap, forgotten string, at time.Time) (*Record, 
 	return &Record{Node: cm.Name, Revision: rev, SavedAt: at, Floor: true}, nil
 }
 
-// parseEnded returns whether and when the last incarnation has ended. A text that is neither a time nor
-// true counts as missing: an end is not always recorded.
+// parseEnded returns whether and when the last incarnation has ended. A text that is neither a time
+// nor true counts as missing: an end is not always recorded.
 func parseEnded(text string) (isEnded bool, at time.Time) {
-	at, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		return text == ended, time.Time{}
-	}
-	if _, err := at.UTC().MarshalText(); err != nil { // in UTC the year may be out of range for RFC 3339
-		return true, time.Time{}
-	}
-	return true, at.UTC()
+	at, err := parseTime(text)
+	return err == nil || text == ended, at
 }
 
 // parseSavedAt returns when the record was saved, or zero if that is not stored.
@@ -234,16 +228,24 @@ func parseSavedAt(cm *corev1.ConfigMap) (time.Time, error) {
 	if !ok {
 		return time.Time{}, nil
 	}
-	savedAt, err := time.Parse(time.RFC3339, text)
-	if err == nil {
-		// In UTC the year may be out of range for RFC 3339.
-		savedAt = savedAt.UTC()
-		_, err = savedAt.MarshalText()
-	}
+	savedAt, err := parseTime(text)
 	if err != nil {
 		return time.Time{}, unreadable("annotation %s is not a time: %v", savedAtAnnotation, err)
 	}
 	return savedAt, nil
+}
+
+// parseTime is the inverse of [timeText] for times that are not zero.
+func parseTime(text string) (time.Time, error) {
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return time.Time{}, err
+	}
+	at = at.UTC()
+	if _, err := at.MarshalText(); err != nil { // the year may be out of range for RFC 3339 in UTC
+		return time.Time{}, err
+	}
+	return at, nil
 }
 
 func parseLabels(cm *corev1.ConfigMap) (map[string]string, error) {

@@ -29,9 +29,9 @@ func DecidedFor(uid types.UID, marker string) WithheldState {
 	return WithheldState{uid: uid, marker: marker}
 }
 
-// Unconfirmed is the state of labels whose incarnation was gone before it was known whether the write
-// that sets the marker had restored them. They are kept, unless a state of that incarnation with the
-// marker is saved: then it had them. Without a marker the state is [Kept].
+// Unconfirmed is the state of labels whose incarnation was gone before it was known whether the
+// write that sets the marker had restored them. They are kept, unless a state of that incarnation
+// with the marker is saved: then it had them. Without a marker the state is [Kept].
 func Unconfirmed(uid types.UID, marker string) WithheldState {
 	if marker == "" {
 		return Kept

@@ -35,8 +35,9 @@ func deleteNamespace(t *testing.T, name string) {
 	require.NoError(t, err)
 }
 
-// unlessTerminating returns the answer to a request, which it repeats while the API server takes a namespace
-// for one that is being deleted: its admission plugin NamespaceLifecycle knows namespaces from a cache.
+// unlessTerminating repeats a request as long as the answer is that the namespace is being
+// terminated, and returns the first other answer. The admission plugin NamespaceLifecycle knows
+// namespaces from a cache.
 func unlessTerminating(t *testing.T, request func() error) (err error) {
 	t.Helper()
 	require.EventuallyWithT(t, func(c *assert.CollectT) {

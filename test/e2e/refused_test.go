@@ -2,8 +2,6 @@ package e2e_test
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"slices"
 	"testing"
 
@@ -13,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/rand"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/internal/labels"
@@ -129,8 +128,8 @@ func TestRefusedTaintAndAnnotationHoldUpNothingElse(t *testing.T) {
 	}
 }
 
-// refuse makes the API server reject updates of the test's nodes that have a label, an annotation or a
-// taint, until allow is called.
+// refuse makes the API server reject updates of the test's nodes that have a label, an annotation
+// or a taint, until allow is called.
 func (e *env) refuse(key, message string) (allow func()) {
 	e.t.Helper()
 	return e.refuseTo(admissionregistrationv1.Update, key, message)
@@ -139,8 +138,7 @@ func (e *env) refuse(key, message string) (allow func()) {
 // refuseTo does the same for one operation.
 func (e *env) refuseTo(operation admissionregistrationv1.OperationType, key, message string) (allow func()) {
 	e.t.Helper()
-	hash := sha256.Sum256([]byte(key))
-	name := e.prefix + "policy-" + hex.EncodeToString(hash[:4])
+	name := e.prefix + "policy-" + rand.String(5)
 	has := `has(object.metadata.labels) && "` + key + `" in object.metadata.labels`
 	if annotation, ok := labels.AsAnnotation(key); ok {
 		has = `has(object.metadata.annotations) && "` + annotation + `" in object.metadata.annotations`
@@ -188,8 +186,8 @@ func (e *env) refuseTo(operation admissionregistrationv1.OperationType, key, mes
 	return allow
 }
 
-// trySet returns the API server's error for setting a label, an annotation or a taint of a node that
-// has no taints, and does not set it.
+// trySet returns the API server's error for setting a label, an annotation or a taint of a node
+// that has no taints, and does not set it.
 func (e *env) trySet(name, key string) error {
 	node := e.node(e.t, name)
 	body := `{"metadata":{"labels":{"` + key + `":"yes"}}}`

@@ -17,9 +17,9 @@ import (
 	"nodekeeper.dev/internal/record"
 )
 
-// guardedKeys are a label, an annotation and a taint of users and kubelets that an admission policy may
-// refuse. They sort before, between and after the other labels. Their values begin with [byUser], [byTemplate] or
-// [byKubelet].
+// guardedKeys are a label, an annotation and a taint of users and kubelets that an admission policy
+// may refuse. They sort before, between and after the other labels. Their values begin with
+// [byUser], [byTemplate] or [byKubelet].
 var guardedKeys = [...]string{"aa", "annotation:g", "taint:z:NoSchedule"}
 
 // trustIndex is the index of the trust label among the labels that the policy may refuse.

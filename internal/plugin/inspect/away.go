@@ -10,8 +10,8 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// deletedAt returns when a node was deleted by a pending transaction, zero if that is no deletion. The clock
-// of the watcher may be ahead of the API server's.
+// deletedAt returns when a node was deleted by a pending transaction, zero if that is no deletion.
+// The clock of the watcher may be ahead of the API server's.
 func deletedAt(p Pending) time.Time {
 	switch {
 	case p.Type != txn.Deleted:
@@ -31,8 +31,8 @@ func (n *Node) AwaySince() time.Time {
 	return awaySince(n.Saved.Record, LastHeard(n.Saved.Object), deletions)
 }
 
-// awaySince returns when a node was deleted: by its pending transactions, else by its record. If that is
-// unknown, it is the last sign of it. Record is nil if it cannot be read.
+// awaySince returns when a node was deleted: by its pending transactions, else by its record. If
+// that is unknown, it is the last sign of it. Record is nil if it cannot be read.
 func awaySince(r *record.Record, lastHeard time.Time, deletions []time.Time) time.Time {
 	var last time.Time
 	for _, at := range deletions {
@@ -40,10 +40,16 @@ func awaySince(r *record.Record, lastHeard time.Time, deletions []time.Time) tim
 			last = at
 		}
 	}
-	if last.IsZero() && r != nil && r.Ended && !r.EndedAt.After(lastHeard) {
-		last = r.EndedAt
+	return cmp.Or(last, endedAt(r, lastHeard), lastHeard)
+}
+
+// endedAt returns when a node was deleted by its record, zero if that is unknown. Record may be
+// nil.
+func endedAt(r *record.Record, lastHeard time.Time) time.Time {
+	if r == nil || !r.Ended || r.EndedAt.After(lastHeard) { // the clock of the watcher was ahead
+		return time.Time{}
 	}
-	return cmp.Or(last, lastHeard)
+	return r.EndedAt
 }
 
 // LastHeard returns the last sign of a node that is away: the time since which a processor with

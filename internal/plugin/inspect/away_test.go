@@ -15,8 +15,8 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// TestAwaySince: the record of a node was written a month ago, and the node was deleted a minute ago. The
-// save of its end has written the record again, or not yet.
+// TestAwaySince: the record of a node was written a month ago, and the node was deleted a minute
+// ago. The save of its end has written the record again, or not yet.
 func TestAwaySince(t *testing.T) {
 	now := time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
 	written, saved, deleted := now.Add(-30*24*time.Hour), now.Add(-15*time.Second), now.Add(-time.Minute)

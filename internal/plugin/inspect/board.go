@@ -17,7 +17,8 @@ type Board struct {
 	selector apilabels.Selector
 	live     map[string]nodeSummary
 	records  map[string]savedSummary
-	// pending has the names of each node's transactions, with the time of the deletion if it is one.
+	// pending has the names of each node's transactions, with the time of the deletion if it is
+	// one.
 	pending map[string]map[string]time.Time
 }
 

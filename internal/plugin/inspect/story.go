@@ -69,7 +69,8 @@ func (c *Cluster) Events(ctx context.Context, name string) (*Story, error) {
 	return s, nil
 }
 
-// sortMoments sorts the oldest first, and within a second those of incarnations before the live Node.
+// sortMoments sorts the oldest first, and within a second those of former incarnations before those
+// of the live Node.
 func sortMoments(all []Moment, live *metav1.PartialObjectMetadata) {
 	incarnation := func(m Moment) int {
 		if live == nil || m.of == "" || m.of == live.UID {
@@ -111,14 +112,14 @@ func (n *Node) recordMoments() []Moment {
 		from = "of the Node with uid " + string(r.Source)
 	}
 	all := []Moment{{At: &metav1.Time{Time: r.SavedAt}, Source: "Record", Text: fmt.Sprintf("labels were saved (%d, version %s), %s", len(r.Labels), r.Revision, from), of: r.Source}}
-	switch {
-	case n.State() != Away:
-	case r.Ended && !r.EndedAt.IsZero():
-		all = append(all, Moment{At: &metav1.Time{Time: r.EndedAt}, Source: "Record", Text: "the node was deleted"})
-	default:
-		all = append(all, Moment{At: &metav1.Time{Time: LastHeard(n.Saved.Object)}, Source: "Record", Text: "the node was last heard of"})
+	if n.State() != Away {
+		return all
 	}
-	return all
+	lastHeard := LastHeard(n.Saved.Object)
+	if at := endedAt(r, lastHeard); !at.IsZero() {
+		return append(all, Moment{At: &metav1.Time{Time: at}, Source: "Record", Text: "the node was deleted"})
+	}
+	return append(all, Moment{At: &metav1.Time{Time: lastHeard}, Source: "Record", Text: "the node was last heard of"})
 }
 
 // transactionMoments returns the recorded events that have not taken effect.
@@ -142,7 +143,8 @@ func (n *Node) transactionMoments(policy labels.Policy) []Moment {
 	return all
 }
 
-// eventMoments returns the events of nodekeeper's programs about a node and its record, oldest first.
+// eventMoments returns the events of nodekeeper's programs about a node and its record, oldest
+// first.
 func (c *Cluster) eventMoments(ctx context.Context, name string) ([]Moment, error) {
 	aboutNode, err := c.events(ctx, metav1.NamespaceDefault, client.MatchingFields{"regarding.kind": "Node", "regarding.name": name})
 	if err != nil {

@@ -76,8 +76,8 @@ func recorded(typ txn.Type, uid types.UID, version string, of map[string]string)
 	return p
 }
 
-// TestStoryOfOneSecond: the times of Nodes and records have no fractions, and a node can be back in the
-// second in which its labels were saved.
+// TestStoryOfOneSecond: the times of Nodes and records have no fractions, and a node can be back in
+// the second in which its labels were saved.
 func TestStoryOfOneSecond(t *testing.T) {
 	second := time.Date(2026, 11, 27, 12, 0, 0, 0, time.UTC)
 	event := func(reason string, uid types.UID, after time.Duration) *eventsv1.Event {

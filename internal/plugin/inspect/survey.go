@@ -59,7 +59,8 @@ type Summary struct {
 	Source  string       `json:"source,omitempty"`
 	// AwaySince is when a node that is away was deleted, or the last sign of it: see [LastHeard].
 	AwaySince *metav1.Time `json:"awaySince,omitempty"`
-	// LastHeard is the last sign of a node that is away, see [LastHeard]. It is never before AwaySince.
+	// LastHeard is the last sign of a node that is away, see [LastHeard]. It is never before
+	// AwaySince.
 	LastHeard *metav1.Time `json:"-"`
 	// RestoredAt is when the labels of the live Node were restored.
 	RestoredAt *metav1.Time `json:"restoredAt,omitempty"`
@@ -228,8 +229,8 @@ func summarizeRecord(cm *corev1.ConfigMap, selector apilabels.Selector) (s saved
 	return s, true
 }
 
-// summarize returns the summary of a node. The deletions have an entry for each pending transaction, the
-// zero time if it is none.
+// summarize returns the summary of a node. The deletions have an entry for each pending
+// transaction, the zero time if it is none.
 func summarize(name string, n nodeSummary, saved savedSummary, deletions []time.Time) Summary {
 	pending := len(deletions)
 	s := Summary{

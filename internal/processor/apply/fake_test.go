@@ -265,8 +265,8 @@ func (c *cluster) mustApply(t *testing.T, queue ...txn.Transaction) {
 	require.Equal(t, len(queue), settled)
 }
 
-// policy is the policy of a processor that runs with --same-machine-labels=state/*, and preserves all
-// taints and annotations.
+// policy is the policy of a processor that runs with --same-machine-labels=state/*, and preserves
+// all taints and annotations.
 func (c *cluster) policy() labels.Policy {
 	bound, err := labels.ParseMachineBound("state/*")
 	if err != nil {

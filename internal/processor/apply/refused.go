@@ -75,22 +75,25 @@ func (a *Applier) refused(ctx context.Context, wanted map[string]string, k *know
 	return labels.Keys(changed[first]), nil
 }
 
-// isOfComponent reports whether nodekeeper's own policies refuse a key that only a component allows.
+// isOfComponent reports whether nodekeeper's own policies refuse a key that only a component
+// allows.
 func isOfComponent(key string, refusal error) bool {
 	return !labels.IsLabel(key) && nodes.RefusedToNodekeeper(refusal)
 }
 
 // search is a search for the labels that the API server refuses.
 type search struct {
-	// try returns the refusal of the changes of the accepted labels and of more, nil if there is none.
+	// try returns the refusal of the changes of the accepted labels and of more, nil if there is
+	// none.
 	try  func(accepted, more []string) (refusal, err error)
 	keys []string
 	// accepted are the labels that were found not to be refused.
 	accepted []string
 }
 
-// first returns the index of the first label that is refused after the accepted ones and those before it,
-// of labels that are refused together with the given refusal, and its refusal. It takes one dry run for each halving.
+// first returns the index of the first label that is refused after the accepted ones and those
+// before it, of labels that are refused together with the given refusal, and its refusal. It takes
+// one dry run for each halving.
 func (s *search) first(keys []string, refusal error) (index int, itsRefusal, err error) {
 	for end := len(keys) - 1; index < end; {
 		middle := (index + end) / 2
@@ -107,10 +110,11 @@ func (s *search) first(keys []string, refusal error) (index int, itsRefusal, err
 	return index, refusal, nil
 }
 
-// all returns all labels that are refused. From each one that it finds it tries one label, then two, four
-// and so on, until another one is among them. So it takes few dry runs where few labels are refused, and
-// hardly more than one for each label where all are. If a dry run fails, for example because the Node has
-// changed, it returns those that it has found, so that the next search is shorter.
+// all returns all labels that are refused. After each one it tries one label, then two, four and so
+// on, until another refused one is among them. So it takes few dry runs where few labels are
+// refused, and hardly more than one for each label where all are. If a dry run fails, for example
+// because the Node has changed, it returns those that it has found, so that the next search is
+// shorter.
 func (s *search) all() (labels.Keys, error) {
 	var refused []string
 	for count := 1; len(s.keys) > 0; {

@@ -257,8 +257,8 @@ func TestRefusalOfEverything(t *testing.T) {
 	}
 }
 
-// A component is not installed, so nodekeeper's own policy refuses what only the component allows. All
-// comes back once it is installed, whatever else is refused.
+// A component is not installed, so nodekeeper's own policy refuses what only the component allows.
+// All comes back once it is installed, whatever else is refused.
 func TestMissingComponentSetsNothingAside(t *testing.T) {
 	const taint, annotation = "taint:dedicated:NoSchedule", "annotation:example.com/owner"
 	for _, ofComponent := range []string{taint, annotation} {

@@ -90,8 +90,8 @@ func (u *Unfollowed) all(ctx context.Context) (all []*metav1.PartialObjectMetada
 	return all, nil
 }
 
-// isReplaced reports whether the record of a Node follows another Node. A missing or unreadable record
-// is reported elsewhere.
+// isReplaced reports whether the record of a Node follows another Node. A missing or unreadable
+// record is reported elsewhere.
 func (u *Unfollowed) isReplaced(ctx context.Context, n *metav1.PartialObjectMetadata) (bool, error) {
 	cm := &corev1.ConfigMap{}
 	if err := u.Cache.Get(ctx, types.NamespacedName{Namespace: u.MetadataNamespace, Name: n.Name}, cm); err != nil {

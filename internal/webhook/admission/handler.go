@@ -137,7 +137,8 @@ func (h *Handler) answer(ctx context.Context, req admission.Request) (admission.
 	}
 	if err == nil && answer.Restores() {
 		c.change(c.node, c.view, answer.Labels, answer.Marker)
-		if err = c.validate(); err == nil && !h.selects(c.labels) {
+		if err = c.validate(); err == nil && !h.View.Selects(c.labels) {
+			// Watchers would ignore the Node, so its gate would stay closed.
 			return admission.Allowed("nodekeeper does not select this node with its saved labels"), untouched
 		}
 	}
@@ -155,14 +156,8 @@ func (h *Handler) answer(ctx context.Context, req admission.Request) (admission.
 	return c.response(), h.Metrics.restored(answer)
 }
 
-// selects reports whether a Node with these labels is selected. Watchers ignore an unselected Node,
-// so its gate would stay closed.
-func (h *Handler) selects(own map[string]string) bool {
-	return h.View.Selects(own)
-}
-
-// admit decides about a request, given the cached record. If it has given the same answer before, it leaves
-// everything to the processors, whom a policy that refuses a label does not stop.
+// admit decides about a request, given the cached record. If it has given the same answer before,
+// it leaves everything to the processors, whom a policy that refuses a label does not stop.
 func (h *Handler) admit(ctx context.Context, c *creation, req admission.Request) (preserve.Admission, error) {
 	if h.Behind() > maxBehind {
 		return preserve.Admission{}, errStale
@@ -175,8 +170,10 @@ func (h *Handler) admit(ctx context.Context, c *creation, req admission.Request)
 		return preserve.Admission{}, stored.Unreadable
 	}
 	answer := preserve.Admit(stored.Record, preserve.Request{Node: *c.seen, Kubelet: isKubelet(req.UserInfo), HeldBack: h.HeldBack, Gate: h.Gate}, h.Policy)
-	changed := labels.Differing(c.seen.Labels, answer.Labels)
-	if answer.Restores() && len(changed) > 0 && !isDryRun(req) && h.repeats.has(c.node.Name, stored.Record.Revision) {
+	if !answer.Restores() || isDryRun(req) {
+		return answer, nil
+	}
+	if changed := labels.Differing(c.seen.Labels, answer.Labels); len(changed) > 0 && h.repeats.has(c.node.Name, stored.Record.Revision) {
 		logf.FromContext(ctx).Info("Left the labels of a Node to the processors, since the API server may have refused them", "node", c.node.Name)
 		answer.Held = answer.Held.Union(labels.KeysOf(slices.Values(changed)))
 		answer.Labels, answer.Marker = c.seen.Labels, labels.Pending

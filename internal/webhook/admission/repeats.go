@@ -7,15 +7,14 @@ import (
 	"nodekeeper.dev/internal/revision"
 )
 
-// repeatTime is how long an answer is remembered. A kubelet repeats a request that was refused after seven
-// seconds at most, at first far more often (registerWithAPIServer in k8s.io/kubernetes/pkg/kubelet), so one
-// of a few webhooks soon gets it twice.
+// repeatTime is how long an answer is remembered. A kubelet repeats a request that was refused
+// after seven seconds at most, at first far more often (registerWithAPIServer in
+// k8s.io/kubernetes/pkg/kubelet), so one of a few webhooks soon gets it twice.
 const repeatTime = 30 * time.Second
 
-// repeats remembers for which nodes labels were restored from which revision of the record. An answer that
-// would do so again means that the API server has refused the Node with these labels, as it would every
-// time, or that the return of the node is not noted yet. The zero value is ready to use, and safe for
-// concurrent use.
+// repeats remembers from which revision of its record each node was answered. If the same answer is
+// due again, the API server has refused the Node with these labels, as it would every time, or the
+// return of the node is not noted yet. The zero value is ready to use, and safe for concurrent use.
 type repeats struct {
 	mu       sync.Mutex
 	answered map[string]answered

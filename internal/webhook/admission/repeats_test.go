@@ -29,6 +29,6 @@ func TestRepeats(t *testing.T) {
 		}
 		time.Sleep(2 * repeatTime)
 		r.has("node-1", next)
-		assert.Len(t, r.answered, 1, "it forgets what counts no more")
+		assert.Len(t, r.answered, 1, "old answers are forgotten")
 	})
 }
