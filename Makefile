@@ -302,10 +302,11 @@ CRDS := sharding/deploy/crd
 # $(1) and $(2): where the deep copies and the CRDs go.
 generate = $(TOOL) controller-gen paths=./$(API) object output:object:dir=$(1) crd output:crd:dir=$(2)
 .PHONY: generate
-generate: ## make what is generated: deep copies and CRDs, the runbook_urls of the alerts, the chart's templates, docs/cli, and what the pages of reference have from the code
+generate: ## make what is generated: deep copies and CRDs, the runbook_urls of the alerts, what the chart copies, docs/cli, and what the pages of reference have from the code
 	$(call generate,$(API),$(CRDS))
 	sed -E -i 's|(runbook_url: ).*(/docs/[^ ]*)$$|\1$(HOMEPAGE)\2|' deploy/monitoring/rules.yaml
-	$(call hack,chart)
+	cp deploy/monitoring/dashboard.json deploy/monitoring/rules.yaml deploy/chart/nodekeeper/files/
+	cd test/helm && go test -count=1 -run=^TestReferenceHas . -args -update-reference
 	@$(MAKE) --no-print-directory build controlplane
 	$(call hack,clidocs)
 	go test -count=1 ./internal/reasons ./sharding/internal/ring ./sharding/internal/assignment ./test/reference ./test/programs ./test/deploy \

@@ -30,8 +30,8 @@ var (
 )
 
 // runbooks are the files that spell the site, because they are applied as they are: make generate
-// writes it into the first, and makes the second from that.
-var runbooks = []string{"deploy/monitoring/rules.yaml", "deploy/chart/nodekeeper/templates/monitoring-rules.yaml"}
+// writes it into the first, and copies that for the chart.
+var runbooks = []string{"deploy/monitoring/rules.yaml", "deploy/chart/nodekeeper/files/rules.yaml"}
 
 // TestAddressesAreInOnePlace: the site, the sources and the registry are spelled in project.mk
 // alone.

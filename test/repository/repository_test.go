@@ -14,7 +14,7 @@ import (
 func TestRootPassesOverNestedModules(t *testing.T) {
 	want, err := filepath.Abs(filepath.Join("..", ".."))
 	require.NoError(t, err)
-	for _, dir := range []string{".", want, filepath.Join(want, "hack", "chart"), filepath.Join(want, "tools")} {
+	for _, dir := range []string{".", want, filepath.Join(want, "hack", "images"), filepath.Join(want, "tools")} {
 		t.Chdir(dir)
 		root, err := repository.Root()
 		require.NoError(t, err, dir)

@@ -32,6 +32,57 @@ nodekeeper-{{ $program }}:{{ $image.tag | default $root.Chart.AppVersion -}}
 {{- if $args }}{{ toYaml $args }}{{ end -}}
 {{- end }}
 
+{{/* The nodes that the pods may run on. */}}
+{{- define "nodekeeper.nodes" -}}
+{{- with .Values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- if .Values.controlPlaneOnly }}
+affinity:
+  nodeAffinity:
+    requiredDuringSchedulingIgnoredDuringExecution:
+      nodeSelectorTerms:
+        - matchExpressions:
+            - key: node-role.kubernetes.io/control-plane
+              operator: Exists
+{{- else }}{{ with .Values.affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}{{ end }}
+{{- end }}
+
+{{/* Where the pods of a program run: (list . "watcher"). A constraint without a labelSelector spreads the program's own pods. */}}
+{{- define "nodekeeper.scheduling" -}}
+{{- $root := index . 0 -}}
+{{- $own := dict "matchLabels" (dict "app.kubernetes.io/name" (index . 1) "app.kubernetes.io/part-of" "nodekeeper") -}}
+{{- with $root.Values.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- include "nodekeeper.nodes" $root }}
+tolerations:
+  - key: node-role.kubernetes.io/control-plane
+    operator: Exists
+  - key: node.kubernetes.io/not-ready
+    operator: Exists
+    effect: NoExecute
+    tolerationSeconds: 30
+  - key: node.kubernetes.io/unreachable
+    operator: Exists
+    effect: NoExecute
+    tolerationSeconds: 30
+  {{- with $root.Values.tolerations }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with $root.Values.topologySpreadConstraints }}
+topologySpreadConstraints:
+  {{- range . }}
+  {{- $selector := dict "labelSelector" $own "matchLabelKeys" (list "pod-template-hash") }}
+  - {{- toYaml (hasKey . "labelSelector" | ternary . (merge $selector .)) | nindent 4 }}
+  {{- end }}
+{{- end }}
+{{- end }}
+
 {{/* Not empty if a ConfigMap is a record or a transaction: other products put ConfigMaps into every namespace. */}}
 {{- define "nodekeeper.isOurs" -}}
 {{- $labels := dig "metadata" "labels" (dict) . -}}

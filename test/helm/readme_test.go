@@ -1,53 +1,34 @@
-package main
+package helm_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"testing"
 
+	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
+
+	"nodekeeper.dev/test/reference"
 )
 
-// The table of values in the README is between these lines.
-const (
-	tableBegin = "<!-- make generate makes this table from values.yaml -->\n"
-	tableEnd   = "<!-- end of the table -->\n"
-)
-
-// readme returns the chart's README with a table generated from its values.yaml.
-func readme(chart string) ([]byte, error) {
-	values, err := os.ReadFile(filepath.Join(chart, "values.yaml"))
-	if err != nil {
-		return nil, err
-	}
-	path := filepath.Join(chart, "README.md")
-	page, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	before, rest, found := bytes.Cut(page, []byte(tableBegin))
-	_, after, ends := bytes.Cut(rest, []byte(tableEnd))
-	if !found || !ends {
-		return nil, fmt.Errorf("%s has no lines %q and %q", path, tableBegin, tableEnd)
-	}
+// TestReferenceHasTheValues compares the table in the chart's README with values.yaml.
+func TestReferenceHasTheValues(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join(chartDir, "values.yaml"))
+	require.NoError(t, err)
 	var document yaml.Node
-	if err := yaml.Unmarshal(values, &document); err != nil {
-		return nil, fmt.Errorf("values.yaml: %w", err)
-	}
-	table := &bytes.Buffer{}
+	require.NoError(t, yaml.Unmarshal(text, &document))
+	table := &strings.Builder{}
 	table.WriteString("| value | default | meaning |\n| --- | --- | --- |\n")
-	if err := rows(table, "", document.Content[0]); err != nil {
-		return nil, fmt.Errorf("values.yaml: %w", err)
-	}
-	return bytes.Join([][]byte{before, []byte(tableBegin), table.Bytes(), []byte(tableEnd), after}, nil), nil
+	require.NoError(t, rows(table, "", document.Content[0]))
+	reference.CheckPage(t, "deploy/chart/nodekeeper/README.md", "values", table.String())
 }
 
 // rows writes a row for each value that has a description. For a map without a description, it
 // describes the fields.
-func rows(table *bytes.Buffer, prefix string, fields *yaml.Node) error {
+func rows(table *strings.Builder, prefix string, fields *yaml.Node) error {
 	for i := 0; i < len(fields.Content); i += 2 {
 		key, value := fields.Content[i], fields.Content[i+1]
 		name := prefix + key.Value

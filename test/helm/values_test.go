@@ -1,4 +1,4 @@
-package main
+package helm_test
 
 import (
 	"encoding/json"
@@ -45,7 +45,7 @@ func TestHelmFindsNothingToComplainOf(t *testing.T) {
 	for _, file := range []string{"values-ha.yaml", "values-minikube.yaml"} {
 		given, err := helm.Values(filepath.Join(chartDir, file))
 		require.NoError(t, err)
-		for _, message := range lint.RunAll(chartDir, given, release.Namespace).Messages {
+		for _, message := range lint.RunAll(chartDir, given, compared.Namespace).Messages {
 			assert.LessOrEqual(t, message.Severity, support.InfoSev, message.Error()) // it recommends an icon
 		}
 	}
@@ -95,11 +95,45 @@ func TestPodsAreWhereTheValuesSay(t *testing.T) {
 	}
 }
 
+// TestPodsAreScheduledAsTheValuesSay: a constraint of the user's own has the user's own selector.
+func TestPodsAreScheduledAsTheValuesSay(t *testing.T) {
+	for name, d := range deployments(t, `{admission: {enabled: true}, priorityClassName: "", affinity: {podAntiAffinity: {preferredDuringSchedulingIgnoredDuringExecution: []}},
+		topologySpreadConstraints: [{topologyKey: rack, maxSkew: 2, whenUnsatisfiable: DoNotSchedule},
+			{topologyKey: rack, maxSkew: 1, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {a: b}}}]}`) {
+		pod := d.Spec.Template.Spec
+		assert.Empty(t, pod.PriorityClassName, name)
+		assert.NotNil(t, pod.Affinity.PodAntiAffinity, name)
+		if assert.Len(t, pod.TopologySpreadConstraints, 2, name) {
+			own, theirs := pod.TopologySpreadConstraints[0], pod.TopologySpreadConstraints[1]
+			assert.Equal(t, d.Spec.Selector.MatchLabels, own.LabelSelector.MatchLabels, name)
+			assert.Equal(t, []string{"pod-template-hash"}, own.MatchLabelKeys, name)
+			assert.EqualValues(t, 2, own.MaxSkew, name)
+			assert.Equal(t, map[string]string{"a": "b"}, theirs.LabelSelector.MatchLabels, name)
+			assert.Empty(t, theirs.MatchLabelKeys, name)
+		}
+	}
+	for name, d := range deployments(t, `{topologySpreadConstraints: []}`) {
+		assert.Empty(t, d.Spec.Template.Spec.TopologySpreadConstraints, name)
+	}
+}
+
+// TestMonitoringHasTheLabelsThatPrometheusSelects: the operator's own chart selects by its release.
+func TestMonitoringHasTheLabelsThatPrometheusSelects(t *testing.T) {
+	found := 0
+	for _, obj := range objects(t, values(t, `{monitoring: {enabled: true, labels: {release: kube-prometheus-stack}}, watcher: {replicas: 1}}`)) {
+		selected := obj.GetKind() == "PodMonitor" || obj.GetKind() == "PrometheusRule"
+		assert.Equal(t, selected, obj.GetLabels()["release"] != "", "%s %s", obj.GetKind(), obj.GetName())
+		if selected {
+			found++
+		}
+	}
+	assert.Equal(t, 2, found)
+}
+
 // TestNamespacesCanHaveOtherNames renders the complete base with replaced names, including a
 // number.
 func TestNamespacesCanHaveOtherNames(t *testing.T) {
-	tree := load(t)
-	want, err := tree.YAML(manifests.Kustomization("base", "components/admission", "components/cert-manager", "monitoring", "users"))
+	want, err := tree(t).YAML(manifests.Kustomization("base", "components/admission", "components/cert-manager", "monitoring", "users", "ui"))
 	require.NoError(t, err)
 	text := string(want)
 	for from, to := range map[string]string{"node-metadata-transactions": "1234", "nodekeeper-system": "programs"} {
@@ -107,11 +141,10 @@ func TestNamespacesCanHaveOtherNames(t *testing.T) {
 	}
 	text = strings.ReplaceAll(strings.ReplaceAll(text, "node-metadata", "saved"), ": 1234\n", ": \"1234\"\n")
 	text = strings.ReplaceAll(text, "- 1234\n", "- \"1234\"\n")
-	c, err := helm.Load(chartDir)
-	require.NoError(t, err)
+	c := load(t)
 	elsewhere := helm.Release{Name: "x", Namespace: "programs"}
 	has, notes, err := helm.Render(t.Context(), c, elsewhere, values(t, `{namespaces: {transactions: "1234", records: saved},
-		admission: {enabled: true, certManager: true}, monitoring: {enabled: true}, users: {enabled: true}}`))
+		admission: {enabled: true, certManager: true}, monitoring: {enabled: true}, users: {enabled: true}, ui: {enabled: true}}`))
 	require.NoError(t, err)
 	objects, err := helm.Decode([]byte(text))
 	require.NoError(t, err)
@@ -120,22 +153,20 @@ func TestNamespacesCanHaveOtherNames(t *testing.T) {
 }
 
 func TestNotesSayThatSavedLabelsStay(t *testing.T) {
-	c, err := helm.Load(chartDir)
-	require.NoError(t, err)
-	_, notes, err := helm.Render(t.Context(), c, release, nil)
+	c := load(t)
+	_, notes, err := helm.Render(t.Context(), c, compared, nil)
 	require.NoError(t, err)
 	assert.Contains(t, notes, "SAVED LABELS SURVIVE helm uninstall")
 	assert.NotContains(t, notes, "FINALIZER")
 	assert.NotContains(t, notes, "--membership-namespace")
-	_, notes, err = helm.Render(t.Context(), c, release, values(t, `{protection: {enabled: true}, admission: {enabled: true, gate: true}}`))
+	_, notes, err = helm.Render(t.Context(), c, compared, values(t, `{protection: {enabled: true}, admission: {enabled: true, gate: true}}`))
 	require.NoError(t, err)
 	assert.Contains(t, notes, "THE FINALIZER nodekeeper.dev/save-labels STAYS")
 	assert.Contains(t, notes, "Without a processor")
 }
 
 func TestWhatCannotWorkIsRefused(t *testing.T) {
-	c, err := helm.Load(chartDir)
-	require.NoError(t, err)
+	c := load(t)
 	for name, tc := range map[string]struct {
 		values, namespace, kube, want string
 	}{
@@ -151,10 +182,13 @@ func TestWhatCannotWorkIsRefused(t *testing.T) {
 		"a namespace in a flag":      {values: `{extraArgs: ["--metadata-namespace=other"]}`, want: "use namespaces.records"},
 		"rights that are missing":    {values: `{processor: {extraArgs: [--protect=finalizer]}}`, want: "use protection"},
 		"no digest":                  {values: `{image: {digests: {watcher: latest}}}`, want: "digests"},
+		"an affinity that is none":   {values: `{affinity: {nodeAffinty: {}}}`, want: "nodeAffinty"},
+		"a spread of nothing":        {values: `{topologySpreadConstraints: [{maxSkew: 1}]}`, want: "topologyKey"},
 		"no flag":                    {values: `{extraArgs: [verbose]}`, want: "extraArgs"},
 		"the default namespace":      {namespace: "default", want: "a namespace of its own"},
 		"one namespace for two":      {values: `{namespaces: {records: nodekeeper-system}}`, want: "three different namespaces"},
 		"a gate without webhooks":    {values: `{admission: {gate: true}}`, want: "need admission.enabled"},
+		"two affinities":             {values: `{controlPlaneOnly: true, affinity: {podAffinity: {}}}`, want: "controlPlaneOnly sets the pods' affinity"},
 		"a policy alone":             {values: `{protection: {policy: true}}`, want: "needs protection.enabled"},
 		"policies of newer clusters": {kube: "v1.29.4", want: "Kubernetes v1.29.4 has no admission policies"},
 		"mutating policies":          {values: `{gatePolicy: true}`, kube: "v1.35.0", want: "has no MutatingAdmissionPolicy"},
@@ -162,13 +196,13 @@ func TestWhatCannotWorkIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := helm.Release{Name: "nodekeeper", Namespace: tc.namespace, KubeVersion: tc.kube}
 			if r.Namespace == "" {
-				r.Namespace = release.Namespace
+				r.Namespace = compared.Namespace
 			}
 			_, _, err := helm.Render(t.Context(), c, r, values(t, tc.values))
 			assert.ErrorContains(t, err, tc.want)
 		})
 	}
-	_, _, err = helm.Render(t.Context(), c, helm.Release{Name: "nodekeeper", Namespace: "n", KubeVersion: "v1.28.0-eks-1"}, values(t, `{admissionPolicies: false}`))
+	_, _, err := helm.Render(t.Context(), c, helm.Release{Name: "nodekeeper", Namespace: "n", KubeVersion: "v1.28.0-eks-1"}, values(t, `{admissionPolicies: false}`))
 	assert.NoError(t, err)
 }
 
@@ -184,14 +218,14 @@ func TestSchemaKnowsEveryValue(t *testing.T) {
 	checkSchema(t, "", definitions, schema, given)
 }
 
-// checkSchema checks all objects with a fixed set of fields.
+// checkSchema checks all objects with a fixed set of fields, except those of Kubernetes.
 func checkSchema(t *testing.T, path string, definitions, schema map[string]any, given any) {
 	t.Helper()
 	if ref, isRef := schema["$ref"].(string); isRef {
 		schema, _ = definitions[strings.TrimPrefix(ref, "#/definitions/")].(map[string]any)
 	}
 	properties, fixed := schema["properties"].(map[string]any)
-	if !fixed || strings.HasSuffix(path, ".resources") {
+	if !fixed || strings.HasSuffix(path, ".resources") || path == ".affinity" {
 		return
 	}
 	assert.Equal(t, false, schema["additionalProperties"], path)

@@ -1,0 +1,188 @@
+package helm_test
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/kustomize/api/types"
+	"sigs.k8s.io/kustomize/kyaml/resid"
+
+	"nodekeeper.dev/hack/helm"
+	"nodekeeper.dev/hack/manifests"
+)
+
+var (
+	chartDir = filepath.Join(deploy, "chart", "nodekeeper")
+	// compared is the release to compare with the manifests: it uses their namespace.
+	compared = helm.Release{Name: name, Namespace: system}
+
+	every = flag.Bool("every", false, "compare every combination of the features, not only those that differ by two from none or from all")
+)
+
+// feature is a setting of the chart that has the effect of part of deploy.
+type feature struct {
+	path  string // of a component, a directory of resources, or a single file
+	set   func(map[string]any)
+	needs string // the path of the feature without which the chart refuses this one
+	flag  string // what the setting passes to every program, too: only a user knows the keys
+}
+
+// on returns the values in which a path has a value.
+func on(value any, path ...string) func(map[string]any) {
+	return func(values map[string]any) {
+		if err := unstructured.SetNestedField(values, value, path...); err != nil {
+			panic(err)
+		}
+	}
+}
+
+// features are in the order in which kustomize applies their components.
+var features = []feature{
+	{path: "components/admission", set: on(true, "admission", "enabled")},
+	{path: "components/gate", set: on(true, "admission", "gate"), needs: "components/admission"},
+	{path: "components/cert-manager", set: on(true, "admission", "certManager"), needs: "components/admission"},
+	{path: "components/retention", set: on(true, "retention", "enabled")},
+	{path: "components/protection", set: on(true, "protection", "enabled")},
+	{path: "components/preserve-taints", set: on([]any{"a", "b/*"}, "preserve", "taints"), flag: "--preserve-taints=a,b/*"},
+	{path: "components/preserve-annotations", set: on([]any{"c"}, "preserve", "annotations"), flag: "--preserve-annotations=c"},
+	{path: "components/no-admission-policies", set: on(false, "admissionPolicies")},
+	{path: "components/control-plane", set: on(true, "controlPlaneOnly")},
+	{path: "gate/policy.yaml", set: on(true, "gatePolicy")},
+	{path: "protection/policy.yaml", set: on(true, "protection", "policy"), needs: "components/protection"},
+	{path: "users", set: on(true, "users", "enabled")},
+	{path: "ui", set: on(true, "ui", "enabled")},
+	{path: "monitoring", set: on(true, "monitoring", "enabled")},
+}
+
+func tree(t *testing.T) *manifests.Tree {
+	t.Helper()
+	loaded, err := manifests.Load(deploy)
+	require.NoError(t, err)
+	return loaded
+}
+
+// objects returns the objects of the chart with these values.
+func objects(t *testing.T, values map[string]any) []*unstructured.Unstructured {
+	t.Helper()
+	found, _, err := helm.Render(t.Context(), load(t), compared, values)
+	require.NoError(t, err)
+	return found
+}
+
+// same checks that the chart with these values matches the kustomize output.
+func same(t *testing.T, from *manifests.Tree, values map[string]any, k *types.Kustomization) {
+	t.Helper()
+	want, err := from.Render(k)
+	require.NoError(t, err)
+	require.NoError(t, helm.Same(compared, "0.0.0-dev", "dev", objects(t, values), want), "%v %v", k.Resources, k.Components)
+}
+
+func TestDefaultsAreTheBase(t *testing.T) { same(t, tree(t), nil, manifests.Kustomization("base")) }
+
+// TestValuesOfOverlaysAreTheOverlays checks that each overlay has a matching values file, and that
+// each values file has an overlay.
+func TestValuesOfOverlaysAreTheOverlays(t *testing.T) {
+	from := tree(t)
+	overlays, err := os.ReadDir(filepath.Join(deploy, "overlays"))
+	require.NoError(t, err)
+	var want []string
+	for _, overlay := range overlays {
+		file := filepath.Join(chartDir, "values-"+overlay.Name()+".yaml")
+		want = append(want, file)
+		values, err := helm.Values(file)
+		require.NoError(t, err)
+		same(t, from, values, manifests.Kustomization("overlays/"+overlay.Name()))
+	}
+	found, err := filepath.Glob(filepath.Join(chartDir, "values-*.yaml"))
+	require.NoError(t, err)
+	assert.ElementsMatch(t, want, found)
+}
+
+// chosen returns the features of a combination, or nil if the chart refuses it.
+func chosen(combination int) []feature {
+	var some []feature
+	for i, f := range features {
+		if combination&(1<<i) == 0 {
+			continue
+		}
+		if f.needs != "" && !slices.ContainsFunc(some, func(g feature) bool { return g.path == f.needs }) {
+			return nil
+		}
+		some = append(some, f)
+	}
+	return some
+}
+
+// TestFeaturesTogetherAreTheirComponents checks that each value has the effect of its component,
+// whatever other features are enabled.
+func TestFeaturesTogetherAreTheirComponents(t *testing.T) {
+	from := tree(t)
+	checked := 0
+	for combination := range 1 << len(features) {
+		some := chosen(combination)
+		few, most := len(some) <= 2, len(some) >= len(features)-2
+		if len(some) == 0 || !*every && !few && !most {
+			continue
+		}
+		values := map[string]any{}
+		paths := []string{"base"}
+		for _, f := range some {
+			f.set(values)
+			paths = append(paths, f.path)
+		}
+		k := manifests.Kustomization(paths...)
+		for _, f := range some {
+			if f.flag != "" {
+				addFlag(k, f.flag)
+			}
+		}
+		same(t, from, values, k)
+		checked++
+	}
+	t.Logf("%d combinations", checked)
+	assert.Greater(t, checked, 100)
+}
+
+// addFlag appends a flag to the flags of the programs, but not of the live page, which restores
+// nothing.
+func addFlag(k *types.Kustomization, arg string) {
+	k.Patches = append(k.Patches, types.Patch{
+		Target: &types.Selector{ResId: resid.ResId{Gvk: resid.Gvk{Kind: "Deployment"}, Name: "watcher|processor|webhook"}},
+		Patch:  `[{"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": "` + arg + `"}]`,
+	})
+}
+
+// TestADifferenceIsReported changes and omits objects, which the comparison above must find.
+func TestADifferenceIsReported(t *testing.T) {
+	want, err := tree(t).Render(manifests.Kustomization("base"))
+	require.NoError(t, err)
+	rendered := objects(t, nil)
+	require.Len(t, rendered, len(want))
+	for i := range want {
+		has := slices.Clone(rendered)
+		has[i] = has[i].DeepCopy()
+		labels := has[i].GetLabels()
+		labels["app.kubernetes.io/part-of"] = "another"
+		has[i].SetLabels(labels)
+		require.ErrorContains(t, helm.Same(compared, "0.0.0-dev", "dev", has, want), "part-of is another in the chart", has[i].GetName())
+		require.ErrorContains(t, helm.Same(compared, "0.0.0-dev", "dev", has[1:], want), "the chart has no "+has[0].GetAPIVersion())
+	}
+}
+
+// TestFilesAreCopies checks what make generate copies: Helm reads no files outside a chart.
+func TestFilesAreCopies(t *testing.T) {
+	for _, file := range []string{"dashboard.json", "rules.yaml"} {
+		want, err := os.ReadFile(filepath.Join(deploy, "monitoring", file))
+		require.NoError(t, err)
+		has, err := os.ReadFile(filepath.Join(chartDir, "files", file))
+		require.NoError(t, err)
+		assert.True(t, bytes.Equal(want, has), "%s of the chart is stale: run make generate", file)
+	}
+}
