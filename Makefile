@@ -250,8 +250,8 @@ shard-demo: build controlplane ## show the sharder at work against a real API se
 
 .PHONY: lint
 lint: ## check code, formatting, import direction, and the workflows of GitHub; PRODUCT as for test
-	$(TOOL) golangci-lint run $(packages)
-	@$(call each,$(modules) $(foreach product,$(PRODUCT),$(LINT_MODULES_$(product))),$(TOOL) golangci-lint run)
+	$(TOOL) golangci-lint run --allow-serial-runners $(packages)
+	@$(call each,$(modules) $(foreach product,$(PRODUCT),$(LINT_MODULES_$(product))),$(TOOL) golangci-lint run --allow-serial-runners)
 	$(if $(filter repository,$(PRODUCT)),go tool -modfile=$(CURDIR)/tools/workflows/go.mod actionlint -shellcheck= -pyflakes=)
 
 VALE = CGO_ENABLED=1 CGO_CFLAGS=-O0 $(TOOL) vale --no-wrap
