@@ -67,6 +67,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 		Locks:     jobs.locks,
 		Observer:  jobs.observer,
 		Ring:      member,
+		Lease:     member,
 		SaveDelay: opts.saveDelay,
 		Rewind:    detector,
 		Workers:   opts.workers,

@@ -89,6 +89,8 @@ type setup struct {
 	rank int
 	// ring replaces that ring.
 	ring processor.Ring
+	// lease is its Lease.
+	lease processor.Lease
 	// ghosts are transactions in its index that are not in the queue.
 	ghosts []*corev1.ConfigMap
 	// saveDelay is the batch period of saves.
@@ -154,6 +156,7 @@ func (c *cluster) register(t *testing.T, mgr manager.Manager, s setup) *queue.In
 		Locks:     nodelock.New(cmp.Or[client.Client](s.locks, api), c.transactions, "processor-"+rand.String(6)),
 		Observer:  observer,
 		Ring:      cmp.Or[processor.Ring](s.ring, newSpot(s.rank)),
+		Lease:     s.lease,
 		SaveDelay: s.saveDelay,
 		Rewind:    s.history,
 		Workers:   cmp.Or(s.workers, 16),

@@ -2,6 +2,7 @@ package processor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -29,7 +30,7 @@ const (
 	oldAge    = time.Minute
 )
 
-// Config configures a Processor. All fields except Ring, SaveDelay and Rewind are required.
+// Config configures a Processor. All fields except Ring, Lease, SaveDelay and Rewind are required.
 type Config struct {
 	// Applier applies transactions.
 	Applier *apply.Applier
@@ -44,6 +45,8 @@ type Config struct {
 	Observer *telemetry.Observer
 	// Ring returns the rank of this process for each node. If it is nil, this process owns all nodes.
 	Ring Ring
+	// Lease publishes that transactions are applied late. If it is nil, that is not published.
+	Lease Lease
 	// SaveDelay is the batch period of saves, see [schedule.Due]. Zero means that saves do not wait.
 	SaveDelay time.Duration
 	// Rewind reports which cached transactions are unconfirmed. If it is nil, none is.
@@ -75,6 +78,7 @@ type Processor struct {
 
 	schedule schedule.Schedule
 	earlier  earlier
+	late     lateness
 }
 
 // New returns a Processor and registers its metrics, including those of its locks and its detector.
@@ -145,9 +149,13 @@ func (p *Processor) reconcile(ctx context.Context, req reconcile.Request) (recon
 	if wait > 0 {
 		return reconcile.Result{RequeueAfter: wait, Priority: new(schedule.Priority(summary.Urgent, place))}, nil
 	}
+	due := schedule.Due(summary, place, p.SaveDelay, now)
 	return job.UnderLock(ctx, p.Locks, node, func(ctx context.Context) error {
 		p.schedule.Begin(node)
 		err := p.drain(ctx, node)
+		if err == nil || errors.Is(err, job.ErrTurnOver) {
+			p.late.applied(p.Lease, due, time.Now())
+		}
 		if err == nil {
 			// Nothing is pending, and no event may follow: an interrupted watch does not necessarily deliver
 			// deletes.

@@ -211,5 +211,5 @@ const (
 
 // live is the expression that the page shows everything and follows.
 var live = strings.Join([]string{
-	`document.querySelector('#connection').textContent === 'live'`, `document.querySelector('#empty').textContent !== 'Reading the cluster …'`,
+	`document.querySelector('#connection').textContent === 'connected'`, `document.querySelector('#empty').textContent !== 'Reading the cluster …'`,
 }, " && ")

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -369,7 +370,7 @@ func (b *tab) picture(name string) {
 	b.until(`document.getAnimations().length === 0`)
 	for _, scheme := range []string{"light", "dark"} {
 		b.scheme(scheme)
-		require.NoError(b.t, os.WriteFile(filepath.Join("..", "..", "docs", "pictures", name+"-"+scheme+".webp"), b.shoot(), 0o644))
+		require.NoError(b.t, os.WriteFile(filepath.Join("..", "..", "docs", "pictures", name+"-"+scheme+".webp"), b.shoot(page.CaptureScreenshotFormatWebp), 0o644))
 	}
 	b.scheme("light")
 }

@@ -28,11 +28,11 @@ func TestPageTellsWhyItDoesNotFollow(t *testing.T) {
 	first, second := newTab(t), newTab(t)
 	first.isRefused, second.isRefused = true, true
 	visits(first)
-	says(first, "live")
+	says(first, "connected")
 	visits(second)
 	says(second, "waiting: too many pages")
 	first.do(chromedp.Navigate("about:blank"))
-	says(second, "live")
+	says(second, "connected")
 
 	start() // it knows no session of the former server
 	served.CloseClientConnections()

@@ -116,7 +116,7 @@ func TestSearchByLabelIsRepeatedWhenThePageIsBack(t *testing.T) {
 	b.until(`document.querySelector('#shown').textContent === '2 of 3 nodes'`)
 	isDown.Store(true)
 	served.CloseClientConnections()
-	b.until(`document.querySelector('#connection').textContent !== 'live'`)
+	b.until(`document.querySelector('#connection').textContent !== 'connected'`)
 	before, _ := node(0, "r1")
 	after, _ := node(0, "r2")
 	feed.Node(before, after, false)

@@ -100,6 +100,34 @@ func TestStatusSaysWhatIsStuck(t *testing.T) {
 	assert.Contains(t, shown.String(), "no watcher, no processor")
 }
 
+// TestLongQueueIsNotStuckWhileItBecomesShorter: nodes that the queue does not hold up stay stuck.
+func TestLongQueueIsNotStuckWhileItBecomesShorter(t *testing.T) {
+	survey := &inspect.Survey{
+		Nodes: []inspect.Summary{
+			{Name: "queued", State: inspect.Restoring, GatedSince: ago(2 * time.Minute), Pending: 1},
+			{Name: "leaving", State: inspect.Live, DeletionWaitsSince: ago(2 * time.Minute), Pending: 1},
+			{Name: "tainted", State: inspect.Restoring, GatedSince: ago(2 * time.Minute)},
+		},
+		Pending: []inspect.Pending{
+			{Transaction: txn.Transaction{Type: txn.Added, Node: "queued"}, Created: now.Add(-2 * time.Minute)},
+			{Transaction: txn.Transaction{Type: txn.Deleted, Node: "leaving"}, Created: now.Add(-2 * time.Minute)},
+		},
+		Replicas: []inspect.Replica{{Name: "p", Service: inspect.ProcessorService, IsAlive: true, IsCatchingUp: true}},
+	}
+	s := newStatus(survey, nil, now, time.Minute)
+	if assert.Len(t, s.Stuck, 1) {
+		assert.Equal(t, "tainted", s.Stuck[0].Name)
+	}
+	var shown bytes.Buffer
+	s.write(&shown, now, false)
+	assert.Contains(t, shown.String(), "the oldest for 2m (queued); the processors are catching up\n")
+
+	survey.Replicas[0].IsCatchingUp = false
+	assert.Len(t, newStatus(survey, nil, now, time.Minute).Stuck, 5, "two queues, a deletion and two taints")
+	survey.Replicas[0].IsCatchingUp, survey.Pending, survey.Nodes = true, nil, nil
+	assert.False(t, newStatus(survey, nil, now, time.Minute).Pending.CatchingUp, "nothing is left")
+}
+
 // TestStatusShowsSharedSettingsOnce: of replicas in a row with the same settings.
 func TestStatusShowsSharedSettingsOnce(t *testing.T) {
 	of := func(name string, own settings.Settings) inspect.Replica {
@@ -107,7 +135,7 @@ func TestStatusShowsSharedSettingsOnce(t *testing.T) {
 	}
 	shared := settings.Settings{"restore-mode": "merge"}
 	var shown bytes.Buffer
-	writeReplicas(&shown, []inspect.Replica{of("a", nil), of("b", nil), of("c", shared), of("d", maps.Clone(shared)), of("e", settings.Settings{"restore-mode": "replace"})}, true)
+	writeReplicas(&shown, []inspect.Replica{of("a", nil), of("b", nil), of("c", shared), of("d", maps.Clone(shared)), of("e", settings.Settings{"restore-mode": "replace"})}, now, true)
 	assert.Contains(t, shown.String(), "  a: alive, v1\n  b: alive, v1\n  c: alive, v1, settings as below\n  d: alive, v1\n    restore-mode=merge\n  e: alive, v1\n    restore-mode=replace\n")
 }
 

@@ -6,6 +6,9 @@ import (
 	"io"
 	"maps"
 	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/duration"
 
 	"nodekeeper.dev/internal/daemon/command/output"
 	"nodekeeper.dev/internal/plugin/inspect"
@@ -13,12 +16,17 @@ import (
 
 // writeReplicas writes the versions of the replicas and the settings that differ, or all settings
 // if wide is set.
-func writeReplicas(w io.Writer, replicas []inspect.Replica, wide bool) {
+func writeReplicas(w io.Writer, replicas []inspect.Replica, now time.Time, wide bool) {
 	if len(replicas) == 0 {
 		return
 	}
 	line := output.Lines(w)
 	line("  Version", "%s", describeVersions(replicas, ""))
+	for _, r := range replicas {
+		if r.IsAlive && r.Silence > 0 {
+			line("  Silent", "%s, last heard %s ago", r.Name, duration.HumanDuration(r.Silence))
+		}
+	}
 	for _, r := range replicas {
 		if r.SettingsProblem != "" {
 			line("  Settings", "of %s cannot be read: %s", r.Name, r.SettingsProblem)
@@ -30,7 +38,7 @@ func writeReplicas(w io.Writer, replicas []inspect.Replica, wide bool) {
 	if wide {
 		for i, r := range replicas {
 			isLikeNext := len(r.Settings) > 0 && i+1 < len(replicas) && maps.Equal(r.Settings, replicas[i+1].Settings)
-			writeReplica(w, r, !isLikeNext)
+			writeReplica(w, r, now, !isLikeNext)
 		}
 		return
 	}
@@ -40,13 +48,16 @@ func writeReplicas(w io.Writer, replicas []inspect.Replica, wide bool) {
 }
 
 // writeReplica writes a replica, with its settings unless the next one has the same.
-func writeReplica(w io.Writer, r inspect.Replica, withSettings bool) {
+func writeReplica(w io.Writer, r inspect.Replica, now time.Time, withSettings bool) {
 	state := "not alive"
 	switch {
 	case r.IsAlive && r.IsStandby:
 		state = "alive but not ready"
 	case r.IsAlive:
 		state = "alive"
+	}
+	if r.Heard != nil {
+		state += ", last heard " + output.AgeOf(r.Heard, now) + " ago"
 	}
 	version := cmp.Or(r.Version, "unknown version")
 	if !withSettings {

@@ -56,6 +56,8 @@ type pendingStatus struct {
 	Nodes        int          `json:"nodes"`
 	Oldest       *metav1.Time `json:"oldest,omitempty"`
 	OldestNode   string       `json:"oldestNode,omitempty"`
+	// CatchingUp reports whether processors apply late transactions. Then none is stuck.
+	CatchingUp bool `json:"catchingUp,omitempty"`
 }
 
 type restoration struct {
@@ -77,14 +79,14 @@ func newStatusCommand(p *plugin) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show an overview of nodekeeper's health",
-		Long: `Show who is at work, in which versions and, where they differ, with which
-settings; how many nodes are in which state, what is pending, and
-what was restored last.
+		Long: `Show which replicas run, in which versions and, where they differ, with which
+settings; how many nodes are in which state, how many transactions are pending,
+and which nodes were restored last.
 
 The first line says whether nodekeeper is well. If not, the exit code is 1:
 no watcher or no processor is ready, a namespace is missing, the API server is
-configured to ask webhooks and none is ready, something is stuck, or that cannot
-be found out. Stuck is
+configured to ask webhooks and none is ready, something is stuck, or this is
+unknown, because the cluster cannot be read. Stuck are
   a transaction that has been pending for longer than --stuck-after
   a ConfigMap in the transaction namespace that is no transaction
   a record that cannot be read
@@ -92,7 +94,15 @@ be found out. Stuck is
   than --stuck-after
   a node that has had the startup taint for longer than --stuck-after, whether or
   not it has the marker that processors look for
-  a node whose record has followed another one for longer than --stuck-after`,
+  a node whose record has followed another one for longer than --stuck-after
+
+A long queue that becomes shorter is not stuck: while the processors apply
+transactions that are 30 seconds late or more, and for 30 seconds after the last
+one, nodes with pending transactions do not count.
+
+A replica that was killed counts as alive until its Lease ends. The line Silent
+names replicas that have not renewed their Lease in time, and -o wide shows when
+each was last heard.`,
 		Example: `  # how it is
   kubectl nodekeeper status
 
@@ -169,8 +179,12 @@ func newStatus(survey *inspect.Survey, closed []inspect.Closed, now time.Time, s
 		s.Stuck = append(s.Stuck, problem{name, m.Reason.Error(), "kubectl nodekeeper discard " + name})
 	}
 	s.addPending(survey.Pending, now, stuckAfter)
-	s.addWaitingDeletions(survey.Nodes, now, stuckAfter)
-	s.addGated(survey.Nodes, now, stuckAfter)
+	waiting := survey.Nodes
+	if s.Pending.CatchingUp {
+		waiting = slices.DeleteFunc(slices.Clone(waiting), func(n inspect.Summary) bool { return n.Pending > 0 })
+	}
+	s.addWaitingDeletions(waiting, now, stuckAfter)
+	s.addGated(waiting, now, stuckAfter)
 	s.addUnfollowed(survey.Nodes, now, stuckAfter)
 	s.addClosed(closed, now, stuckAfter)
 	slices.SortStableFunc(restored, func(a, b inspect.Summary) int { return compareTimes(b.RestoredAt, a.RestoredAt) })
@@ -220,11 +234,12 @@ func (s *status) hasReady(service string) bool {
 func (s *status) addPending(pending []inspect.Pending, now time.Time, stuckAfter time.Duration) {
 	waiting := map[string]bool{}
 	s.Pending.Transactions = len(pending)
+	s.Pending.CatchingUp = len(pending) > 0 && slices.ContainsFunc(s.Replicas, func(r inspect.Replica) bool { return r.IsCatchingUp })
 	for _, t := range pending {
 		if s.Pending.Oldest == nil || t.Created.Before(s.Pending.Oldest.Time) {
 			s.Pending.Oldest, s.Pending.OldestNode = &metav1.Time{Time: t.Created}, t.Node
 		}
-		if !waiting[t.Node] && now.Sub(t.Created) > stuckAfter {
+		if !s.Pending.CatchingUp && !waiting[t.Node] && now.Sub(t.Created) > stuckAfter {
 			s.Stuck = append(s.Stuck, problem{
 				t.Node, "a transaction (" + string(t.Type) + ") has been pending for " + duration.HumanDuration(now.Sub(t.Created)),
 				"see what it waits for: kubectl nodekeeper show " + t.Node,
@@ -296,7 +311,7 @@ func (s *status) write(w io.Writer, now time.Time, wide bool) {
 		return
 	}
 	line("Replicas", "%s", s.describeReplicas())
-	writeReplicas(w, s.Replicas, wide)
+	writeReplicas(w, s.Replicas, now, wide)
 	var states []string
 	for _, state := range slices.Backward(inspect.States) {
 		if n := s.Nodes[state]; n > 0 || state == inspect.Live {
@@ -309,6 +324,9 @@ func (s *status) write(w io.Writer, now time.Time, wide bool) {
 	if s.Pending.Oldest != nil {
 		pending = fmt.Sprintf("%s of %s, the oldest for %s (%s)", amount.Of(s.Pending.Transactions, "transaction"), amount.Of(s.Pending.Nodes, "node"),
 			output.AgeOf(s.Pending.Oldest, now), s.Pending.OldestNode)
+		if s.Pending.CatchingUp {
+			pending += "; the processors are catching up"
+		}
 	}
 	line("Pending", "%s", pending)
 	line("Malformed", "%d", s.Malformed)

@@ -9,6 +9,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nodekeeper.dev/internal/nodelock"
 	"nodekeeper.dev/internal/ring"
@@ -41,6 +42,14 @@ type Replica struct {
 	// IsStandby reports whether its Lease marks it as not serving: a watcher that still compares
 	// the nodes with their records, or a webhook that is not ready.
 	IsStandby bool `json:"standby,omitempty"`
+	// Heard is when it last renewed its Lease, by its own clock. Silence is how long ago that was if
+	// a renewal is overdue, and otherwise zero. A replica that was killed is silent before it counts
+	// as dead.
+	Heard   *metav1.Time  `json:"heard,omitempty"`
+	Silence time.Duration `json:"-"`
+	// IsCatchingUp reports whether it is a processor that has just applied a transaction late, see
+	// [settings.LateAnnotation].
+	IsCatchingUp bool `json:"catchingUp,omitempty"`
 	// Version is the version of its build, or empty if it does not publish a valid one.
 	Version string `json:"version,omitempty"`
 	// Settings are its published settings, or nil. SettingsProblem is their parse error.
@@ -61,6 +70,10 @@ type place struct {
 	ended   bool
 	renewed time.Time
 }
+
+// caughtUpAfter is how long after it has applied its last late transaction a processor no longer
+// catches up.
+const caughtUpAfter = 30 * time.Second
 
 // maxProblemBytes bounds an error that quotes text from a Lease.
 const maxProblemBytes = 200
@@ -141,6 +154,9 @@ func placesOf(leases []*coordinationv1.Lease, now time.Time) []place {
 		p.IsStandby = l.Annotations[ring.StandbyKey(ring.Label)] == "true"
 		if l.Spec.RenewTime != nil {
 			p.renewed = l.Spec.RenewTime.Time
+			p.Heard = timeOf(p.renewed)
+			p.Silence = silence(l, now)
+			p.IsCatchingUp = p.IsAlive && isCatchingUp(l, now)
 		}
 		var err error
 		if p.Settings, err = settings.Parse(l.Annotations); err != nil {
@@ -150,6 +166,22 @@ func placesOf(leases []*coordinationv1.Lease, now time.Time) []place {
 	}
 	slices.SortFunc(places, func(a, b place) int { return cmp.Or(cmp.Compare(a.Service, b.Service), cmp.Compare(a.Name, b.Name)) })
 	return places
+}
+
+// silence returns how long ago a Lease was renewed, if a renewal is overdue.
+func silence(l *coordinationv1.Lease, now time.Time) time.Duration {
+	const tolerance = 3 * time.Second // of requests, and of clocks
+	since := sinceRenewal(l, now)
+	if since <= shardlease.RenewPeriod(shardlease.Duration(l))+tolerance {
+		return 0
+	}
+	return since
+}
+
+// isCatchingUp compares times of the processor. Its clock may be ahead of the caller's.
+func isCatchingUp(l *coordinationv1.Lease, now time.Time) bool {
+	late, err := time.Parse(time.RFC3339, l.Annotations[settings.LateAnnotation])
+	return err == nil && l.Spec.RenewTime.Sub(late)+max(0, sinceRenewal(l, now)) <= caughtUpAfter
 }
 
 // locksOf returns the locks of nodes, sorted by node. It ignores Leases of other owners.

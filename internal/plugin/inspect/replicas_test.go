@@ -1,6 +1,7 @@
 package inspect_test
 
 import (
+	"cmp"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -49,11 +50,12 @@ func TestSurveyTellsWhoIsAtWorkAndWhatIsLocked(t *testing.T) {
 		cluster := &inspect.Cluster{Client: c, TransactionNamespace: "transactions", MetadataNamespace: "metadata", MembershipNamespace: "members"}
 		s, err := cluster.Survey(t.Context(), apilabels.Everything())
 		require.NoError(t, err)
+		heard := func(ago time.Duration) *metav1.Time { return &metav1.Time{Time: time.Now().Add(-ago)} }
 		assert.Equal(t, []inspect.Replica{
-			{Name: "p-2", Service: "processor"},
-			{Name: "p-4", Service: "processor", IsAlive: true},
+			{Name: "p-2", Service: "processor", Heard: heard(time.Hour), Silence: time.Hour},
+			{Name: "p-4", Service: "processor", IsAlive: true, Heard: heard(-time.Second)},
 			{Name: "p-5", Service: "processor"},
-			{Name: "w-1", Service: "watcher", IsAlive: true},
+			{Name: "w-1", Service: "watcher", IsAlive: true, Heard: heard(time.Second)},
 		}, s.Replicas)
 		assert.Equal(t, []inspect.Lock{
 			{Node: "node-1", Holder: "p-2", IsExpired: true},
@@ -63,6 +65,40 @@ func TestSurveyTellsWhoIsAtWorkAndWhatIsLocked(t *testing.T) {
 	})
 }
 
+// TestKilledReplicaIsSilentWhileItCountsAsAlive: its Lease has not ended.
+func TestKilledReplicaIsSilentWhileItCountsAsAlive(t *testing.T) {
+	for since, silent := range map[time.Duration]bool{0: false, 5 * time.Second: false, 7 * time.Second: false, 9 * time.Second: true, 14 * time.Second: true} {
+		l := place("p", "p", "processor", since)
+		l.Spec.LeaseDurationSeconds = new(int32(15))
+		r := inspect.ReplicasOf([]*coordinationv1.Lease{l}, time.Now())[0]
+		assert.True(t, r.IsAlive, since)
+		assert.Equal(t, silent, r.Silence > 0, "%s: %s", since, r.Silence)
+	}
+}
+
+// TestProcessorCatchesUp for half a minute after it has applied its last late transaction, whatever
+// its clock shows.
+func TestProcessorCatchesUp(t *testing.T) {
+	now := time.Now()
+	for name, tc := range map[string]struct {
+		skew, renewed, late time.Duration // the last two: how long ago
+		text                string
+		want                bool
+	}{
+		"at once":                    {renewed: 0, late: 0, want: true},
+		"since":                      {renewed: 4 * time.Second, late: 25 * time.Second, want: true},
+		"no longer":                  {renewed: 4 * time.Second, late: 35 * time.Second},
+		"with a clock that is ahead": {skew: time.Hour, renewed: 4 * time.Second, late: 35 * time.Second},
+		"but it died":                {renewed: time.Minute, late: time.Minute},
+		"with a text that is none":   {text: "soon"},
+	} {
+		l := place("p", "p", "processor", tc.renewed-tc.skew)
+		l.Spec.LeaseDurationSeconds = new(int32(15))
+		l.Annotations = map[string]string{"nodekeeper.dev/applied-late": cmp.Or(tc.text, now.Add(tc.skew-tc.late).UTC().Format(time.RFC3339))}
+		assert.Equal(t, tc.want, inspect.ReplicasOf([]*coordinationv1.Lease{l}, now)[0].IsCatchingUp, name)
+	}
+}
+
 // TestReplicasGoByTheClockOfTheCluster and not by a wrong local clock.
 func TestReplicasGoByTheClockOfTheCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -70,6 +106,10 @@ func TestReplicasGoByTheClockOfTheCluster(t *testing.T) {
 		cluster := &inspect.Cluster{Client: c, MembershipNamespace: "members", Clock: func(now time.Time) time.Time { return now.Add(time.Hour) }}
 		replicas, err := cluster.Replicas(t.Context())
 		require.NoError(t, err)
-		assert.Equal(t, []inspect.Replica{{Name: "p-1", Service: "processor", IsAlive: true}, {Name: "p-2", Service: "processor"}}, replicas)
+		require.Len(t, replicas, 2)
+		assert.True(t, replicas[0].IsAlive)
+		assert.Zero(t, replicas[0].Silence)
+		assert.False(t, replicas[1].IsAlive)
+		assert.Equal(t, time.Hour, replicas[1].Silence)
 	})
 }

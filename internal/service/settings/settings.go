@@ -22,7 +22,14 @@ import (
 const (
 	Annotation        = "nodekeeper.dev/settings"
 	VersionAnnotation = "nodekeeper.dev/version"
+	// LateAnnotation of a processor is when it last applied transactions late, by the clock that
+	// sets the renewTime of its Lease, in RFC 3339. It distinguishes a long queue that becomes
+	// shorter from one that is stuck.
+	LateAnnotation = "nodekeeper.dev/applied-late"
 )
+
+// LateAfter is how long after a transaction is due it is late.
+const LateAfter = 30 * time.Second
 
 // The settings, by the names of their flags. The first six belong to all programs, RecordUpdates
 // to the watchers, the next three to the processors and the webhooks, the next three only to the

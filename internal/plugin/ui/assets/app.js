@@ -2,7 +2,8 @@
 // all entries once, and then the last state of each entry that changes.
 'use strict';
 
-const rowHeight = 28; // as in style.css
+const narrow = matchMedia('(max-width: 640px)'); // as in style.css, which then gives a row two lines
+let rowHeight = narrow.matches ? 52 : 28;
 const spareRows = 8; // above and below the visible rows, so that fast scrolling shows no gaps
 const silence = 45_000; // ms without a heartbeat, which comes every 15 s
 const shownTransactions = 150;
@@ -88,7 +89,7 @@ function connect() {
     if (incoming) world = incoming;
     incoming = null;
     isReady = true;
-    showConnection('live', 'good');
+    showConnection('connected', 'good');
     kinds.forEach((k) => dirty.add(k));
     isOrderStale = true;
     if (opened) detailStale();
@@ -222,7 +223,7 @@ function lastText(n) {
 
 function showRows() {
   const grid = $('grid');
-  const height = Math.max(0, grid.clientHeight - rowHeight); // without the head
+  const height = Math.max(0, grid.clientHeight - $('head').offsetHeight);
   const first = Math.max(0, Math.floor(grid.scrollTop / rowHeight) - spareRows);
   const last = Math.min(list.length, Math.ceil((grid.scrollTop + height) / rowHeight) + spareRows);
   while (pool.length < last - first) pool.push(makeRow());
@@ -441,7 +442,7 @@ function showReplicas() {
   for (const r of [...world.replica.values()].sort((a, b) => names.compare(a.name, b.name))) {
     if (!services.has(r.service)) services.set(r.service, []);
     services.get(r.service).push({
-      name: r.name, share: r.sharePercent, state: !r.alive ? 'silent' : r.standby ? 'standby' : 'ready', isBad: !r.alive || !!r.problem,
+      name: r.name, share: r.sharePercent, state: !r.alive ? 'not alive' : r.silent ? 'silent' : r.standby ? 'standby' : 'ready', isBad: !r.alive || !!r.silent || !!r.problem,
       amount: r.service === 'processor' ? count(r.nodes, 'node') : '', title: [r.name, r.version, r.problem].filter(Boolean).join(', '),
     });
   }
@@ -601,6 +602,12 @@ function render() {
 }
 $('grid').addEventListener('scroll', requestRender, { passive: true });
 new ResizeObserver(requestRender).observe($('grid'));
+narrow.addEventListener('change', () => {
+  rowHeight = narrow.matches ? 52 : 28;
+  for (const row of pool) row.index = undefined; // it moves
+  dirty.add('node');
+  requestRender();
+});
 setInterval(() => { // ages grow
   if (document.hidden) return;
   showRows();
@@ -614,7 +621,7 @@ function moveTo(name) {
   cursor = name;
   const i = list.indexOf(name);
   if (i >= 0) {
-    const grid = $('grid'), top = i * rowHeight, height = grid.clientHeight - rowHeight;
+    const grid = $('grid'), top = i * rowHeight, height = grid.clientHeight - $('head').offsetHeight;
     if (top < grid.scrollTop) grid.scrollTop = top;
     else if (top + rowHeight > grid.scrollTop + height) grid.scrollTop = top + rowHeight - height;
   }

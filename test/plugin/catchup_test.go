@@ -1,0 +1,56 @@
+package plugin_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/types"
+
+	"nodekeeper.dev/internal/queue"
+	"nodekeeper.dev/internal/revision"
+	"nodekeeper.dev/internal/txn"
+)
+
+// TestStatusOfALongQueue checks that a queue that a processor applies late is not called stuck, and
+// that the same queue is stuck while no processor applies it.
+func TestStatusOfALongQueue(t *testing.T) {
+	const long = 300
+	e := newEnvOf(t, ownPlane(t))
+	door := &queue.Queue{Client: e.client, Namespace: e.transactions}
+	group, ctx := errgroup.WithContext(t.Context())
+	group.SetLimit(manyRunning)
+	for i := range long {
+		group.Go(func() error {
+			return door.Put(ctx, txn.Transaction{
+				Type: txn.Updated, Node: fmt.Sprintf("node-%d", i), UID: types.UID(fmt.Sprintf("uid-%d", i)), Revision: revision.Of("7"),
+				Labels: set{"a": "1"}, ObservedAt: time.Now().Add(-time.Minute),
+			})
+		})
+	}
+	require.NoError(t, group.Wait())
+	status := func() (catchesUp, isPending, isStuck bool) {
+		fields := strings.Split(e.run("status", "--stuck-after=1ms", "-o", "jsonpath={.pending.catchingUp},{.pending.nodes},{.stuck[*].name}").stdout, ",")
+		require.Len(t, fields, 3)
+		return fields[0] == "true", fields[1] != "0", fields[2] != ""
+	}
+	catchesUp, isPending, isStuck := status()
+	assert.Equal(t, []bool{false, true, true}, []bool{catchesUp, isPending, isStuck})
+
+	e.start("processor", "--workers=1")
+	seen := 0
+	for isPending {
+		catchesUp, isPending, isStuck = status()
+		if catchesUp {
+			seen++
+			assert.False(t, isStuck, "the queue becomes shorter")
+		}
+	}
+	assert.Positive(t, seen, "it is seen while the processor catches up")
+	assert.False(t, catchesUp, "nothing is pending")
+	assert.False(t, isStuck)
+}
