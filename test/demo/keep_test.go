@@ -50,6 +50,8 @@ var lookAround = map[string]string{
 	"kubectl get cm -n node-metadata":                  worker1,
 	"kubectl get cm -n node-metadata worker-1 -o yaml": "kind: ConfigMap",
 	"kubectl get node worker-1 --show-labels":          "colour=blue", // which the commands before it have set on a node that is gone
+	"kubectl nodekeeper status":                        "2 of 2 watchers alive",
+	"kubectl nodekeeper explain worker-1":              "it got the labels of version",
 	"cat " + watched:                                   worker1,
 }
 
@@ -111,8 +113,10 @@ func (s *terminal) types(command string) {
 // follows types a command of the guide. One that looks is repeated until it shows what it should.
 func (s *terminal) follows(command string) {
 	s.t.Helper()
-	looks := strings.HasPrefix(command, "kubectl get ") || strings.HasPrefix(command, "cat ")
+	looks := strings.HasPrefix(command, "kubectl get ") || strings.HasPrefix(command, "cat ") || lookAround[command] != ""
 	switch {
+	case command == "kubectl nodekeeper ui":
+		s.types(command + " >page & page=$!; until grep -q 'The page is at http://127.0.0.1' page; do kill -0 $page; sleep 0.1; done; kill -INT $page; wait $page")
 	case looks && strings.HasSuffix(command, " --watch"):
 		s.types(command + " >>" + watched + " &")
 	case looks:

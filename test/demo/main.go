@@ -10,6 +10,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 
 	"nodekeeper.dev/test/programs"
 	"nodekeeper.dev/test/story"
@@ -19,9 +20,17 @@ func main() {
 	story.Main(story.Demo{Name: "demo", Title: "nodekeeper, on a cluster of its own", Open: open})
 }
 
-// guide lists commands to try while everything keeps running. %[1]s is the path of the kubeconfig, %[2]s a node.
+// guide lists commands to try while everything keeps running. %[1]s is the path of the kubeconfig, %[2]s a node, %[3]s the directory
+// of the programs.
 const guide = `
   export KUBECONFIG=%[1]s
+  export PATH=%[3]s:$PATH
+  kubectl nodekeeper status
+  kubectl nodekeeper explain %[2]s
+  kubectl nodekeeper ui
+
+To see the objects themselves:
+
   kubectl get nodes --show-labels
   kubectl get cm -n node-metadata-transactions -L nodekeeper.dev/type --watch
   kubectl get cm -n node-metadata
@@ -49,7 +58,12 @@ type demo struct {
 func open(ctx context.Context, s *story.Stage) (*story.Story, error) {
 	d := &demo{Stage: s, user: &user{api: s.API, want: map[string]map[string]string{}}, see: newWitness(s.Screen)}
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx)) // the events are shown until the end
-	t := &story.Story{Steps: d.steps(), Figures: d.see.figures, Guide: fmt.Sprintf(guide, s.Plane.Kubeconfig, worker1), Close: stop}
+	plugin, err := programs.Path("kubectl-nodekeeper")
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	t := &story.Story{Steps: d.steps(), Figures: d.see.figures, Guide: fmt.Sprintf(guide, s.Plane.Kubeconfig, worker1, filepath.Dir(plugin)), Close: stop}
 	if err := d.see.start(ctx, s.Config); err != nil {
 		return t, err
 	}
