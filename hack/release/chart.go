@@ -57,6 +57,12 @@ func (r *release) chart(ctx context.Context) error {
 // chartVersion returns the version without the v, as Helm requires.
 func (r *release) chartVersion() string { return strings.TrimPrefix(r.version, "v") }
 
+// aboutProject returns the fields of Chart.yaml that have addresses of project.mk.
+func (r *release) aboutProject() string {
+	return fmt.Sprintf("home: %s\nicon: %[1]s/icon.svg\nsources: [%s]\nmaintainers:\n  - {name: the maintainers of nodekeeper, url: %[2]s/blob/%s/MAINTAINERS.md}\n",
+		r.homepage, r.repository, r.version)
+}
+
 // chartFile returns a chart file for this release, with its version and images.
 func (r *release) chartFile(name string, content []byte) ([]byte, error) {
 	var changes [][2]string
@@ -64,7 +70,7 @@ func (r *release) chartFile(name string, content []byte) ([]byte, error) {
 	case "Chart.yaml":
 		changes = [][2]string{
 			{"version: 0.0.0-dev\n", "version: " + r.chartVersion() + "\n"},
-			{"appVersion: dev\n", "appVersion: " + r.version + "\nhome: " + r.homepage + "\nsources: [" + r.repository + "]\n"},
+			{"appVersion: dev\n", "appVersion: " + r.version + "\n" + r.aboutProject()},
 		}
 	case "values.yaml":
 		changes = [][2]string{{"\n  registry: \"\"\n", "\n  registry: " + r.registry + "\n"}}

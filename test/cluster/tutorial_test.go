@@ -3,6 +3,7 @@ package cluster_test
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"os"
 	"path/filepath"
 	"regexp"
 	"runtime"
@@ -109,6 +110,28 @@ func TestTutorial(t *testing.T) {
 	took, err := walk.Type(t.Context(), t.Logf)
 	require.NoError(t, err)
 	assert.Less(t, took, promised, "the duration promised by the page")
+}
+
+// TestTutorialOnMinikube types the tutorial as it is, where MINIKUBE=1 says that minikube may start a
+// cluster on this machine.
+func TestTutorialOnMinikube(t *testing.T) {
+	if os.Getenv("MINIKUBE") != "1" {
+		t.Skip("MINIKUBE is not 1")
+	}
+	p := readPage(t, tutorialPage)
+	root, err := repository.Root()
+	require.NoError(t, err)
+	literal := slices.Clone(treatments)
+	for i := range literal {
+		literal[i].Instead, literal[i].Why = "", ""
+	}
+	walk := &pages.Walk{
+		Page: p, Treatments: literal, Shell: pages.NewShell(t, root), LookFor: lookAgainFor,
+		Names: strings.NewReplacer("amd64", runtime.GOARCH), Adapt: withoutFields(t, p),
+	}
+	took, err := walk.Type(t.Context(), t.Logf)
+	require.NoError(t, err)
+	assert.Less(t, took, tutorialTakes(t, p), "the duration promised by the page")
 }
 
 // namesOf replaces the names of the page's nodes, that of the transaction, which is derived from

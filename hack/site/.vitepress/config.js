@@ -1,5 +1,6 @@
 // The documentation site: the Markdown files at the root and in the folders of pages.js, as VitePress shows them (make site). pages.js says which pages
 // there are, and makes the navigation from docs/README.md. links.js sends links to where they lead on the site.
+import fs from 'node:fs'
 import path from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { defineConfig } from 'vitepress'
@@ -13,6 +14,7 @@ if (!homepage || !repository) throw new Error('HOMEPAGE or REPOSITORY is not set
 const base = path.posix.join(new URL(homepage).pathname, '/')
 
 const pages = findPages()
+const icon = 'icon.svg'
 
 // The pages are not below this folder, and so not where Vite looks for the packages that they import.
 const packagesOfThisFolder = {
@@ -49,5 +51,9 @@ export default defineConfig({
     plugins: [packagesOfThisFolder],
     build: { chunkSizeWarningLimit: 2000 }, // kB; the index of the search is one file
   },
-  buildEnd: () => forward(pages, base, out),
+  head: [['link', { rel: 'icon', type: 'image/svg+xml', href: base + icon }]],
+  buildEnd: () => {
+    forward(pages, base, out)
+    fs.copyFileSync(path.join(root, 'internal', 'plugin', 'ui', 'assets', icon), path.join(out, icon)) // a release names it in the chart
+  },
 })
