@@ -39,6 +39,17 @@ func AsTaint(key string) (taint, effect string, ok bool) {
 // IsLabel reports whether a key belongs to a label, and not to an annotation or a taint.
 func IsLabel(key string) bool { return !strings.Contains(key, ":") }
 
+// Described returns a key as people know it: with its kind before it, unless it belongs to a label.
+func Described(key string) string {
+	if annotation, ok := AsAnnotation(key); ok {
+		return "annotation " + annotation
+	}
+	if taint, effect, ok := AsTaint(key); ok {
+		return "taint " + taint + ":" + effect
+	}
+	return key
+}
+
 // IsTaint reports whether a key belongs to a taint, see [TaintKey].
 func IsTaint(key string) bool { return strings.HasPrefix(key, taintKind) }
 

@@ -110,8 +110,8 @@ func warnings() []Event {
 		{
 			LabelRefused, warning, node,
 			[]string{processor},
-			"The API server or an admission plugin refuses this label on this node, for the given reason. The other labels are restored, and this one is " +
-				"withheld and tried again when the node returns next. If the node may have it by now, set it with `kubectl label`.",
+			"The API server or an admission plugin refuses this label, annotation or taint on this node, for the given reason. Everything else is restored, and this is " +
+				"withheld and tried again when the node returns next. If the node may have it by now, set it with `kubectl label`, `annotate` or `taint`.",
 		},
 		{
 			DeletionWaits, warning, node,

@@ -112,7 +112,7 @@ func TestTutorial(t *testing.T) {
 	assert.Less(t, took, promised, "the duration promised by the page")
 }
 
-// TestTutorialOnMinikube types the tutorial as it is, where MINIKUBE=1 says that minikube may start a
+// TestTutorialOnMinikube types the tutorial as it is, where MINIKUBE=1 allows minikube to start a
 // cluster on this machine.
 func TestTutorialOnMinikube(t *testing.T) {
 	if os.Getenv("MINIKUBE") != "1" {

@@ -100,6 +100,16 @@ func TestStatusSaysWhatIsStuck(t *testing.T) {
 	assert.Contains(t, shown.String(), "no watcher, no processor")
 }
 
+// TestWithheldAnnotationsAndTaintsAreNamed as kubectl names them.
+func TestWithheldAnnotationsAndTaintsAreNamed(t *testing.T) {
+	var shown bytes.Buffer
+	writeWithheld(&shown, []shownWithheld{{
+		Labels: map[string]string{"a/b": "1", labels.AnnotationKey("c/d"): "2", labels.TaintKey("e", "NoSchedule"): "3", labels.TaintKey("f", "NoExecute"): ""},
+		Reason: "why",
+	}})
+	assert.Equal(t, "Withheld:       1 label, 1 annotation, 2 taints: why\n  a/b=1\n  annotation c/d=2\n  taint e=3:NoSchedule\n  taint f:NoExecute\n", shown.String())
+}
+
 // TestLongQueueIsNotStuckWhileItBecomesShorter: nodes that the queue does not hold up stay stuck.
 func TestLongQueueIsNotStuckWhileItBecomesShorter(t *testing.T) {
 	survey := &inspect.Survey{

@@ -5,6 +5,9 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"nodekeeper.dev/internal/daemon/command/output"
 	"nodekeeper.dev/internal/labels"
@@ -88,9 +91,39 @@ func whyWithheld(w record.Withheld, n *inspect.Node, policy labels.Policy) strin
 func writeWithheld(w io.Writer, withheld []shownWithheld) {
 	line := output.Lines(w)
 	for _, held := range withheld {
-		line("Withheld", "%s: %s", amount.Of(len(held.Labels), "label"), held.Reason)
+		line("Withheld", "%s: %s", amountOf(held.Labels), held.Reason)
 		for _, key := range slices.Sorted(maps.Keys(held.Labels)) {
-			_, _ = fmt.Fprintf(w, "  %s=%s\n", key, held.Labels[key])
+			_, _ = fmt.Fprintf(w, "  %s\n", entry(key, held.Labels[key]))
 		}
 	}
+}
+
+// entry returns a label, annotation or taint in the form of kubectl.
+func entry(key, value string) string {
+	if taint, effect, ok := labels.AsTaint(key); ok {
+		return "taint " + (&corev1.Taint{Key: taint, Value: value, Effect: corev1.TaintEffect(effect)}).ToString()
+	}
+	return labels.Described(key) + "=" + value
+}
+
+// amountOf counts labels, annotations and taints.
+func amountOf(all map[string]string) string {
+	counts := map[string]int{}
+	for key := range all {
+		switch {
+		case labels.IsLabel(key):
+			counts["label"]++
+		case labels.IsTaint(key):
+			counts["taint"]++
+		default:
+			counts["annotation"]++
+		}
+	}
+	var texts []string
+	for _, kind := range []string{"label", "annotation", "taint"} {
+		if counts[kind] > 0 {
+			texts = append(texts, amount.Of(counts[kind], kind))
+		}
+	}
+	return strings.Join(texts, ", ")
 }

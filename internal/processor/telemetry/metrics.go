@@ -47,7 +47,7 @@ func newMetrics() metrics {
 		}),
 		setAside: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "nodekeeper_labels_refused_total",
-			Help: "Labels that the API server or an admission plugin refused to set on a returned node, while the other labels were restored.",
+			Help: "Labels, annotations and taints that the API server or an admission plugin refused to set on a returned node, while everything else was restored.",
 		}),
 		conflicts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "nodekeeper_write_conflicts_total",

@@ -47,13 +47,17 @@ func (o *Observer) Withheld(ctx context.Context, t txn.Transaction, held preserv
 func (o *Observer) Refused(ctx context.Context, t txn.Transaction, keys labels.Keys, err error) {
 	logf.FromContext(ctx).Error(err, "Set aside a label that the API server refused", "uid", t.UID, "keys", string(keys))
 	o.metrics.setAside.Inc()
-	o.Warn(nodes.Reference(t.Node, t.UID), reasons.LabelRefused, "Restore", "%s: not restored, because the API server refused it. The other labels are restored. It stays saved and is "+
+	o.Warn(nodes.Reference(t.Node, t.UID), reasons.LabelRefused, "Restore", "%s: not restored, because the API server refused it. Everything else is restored. It stays saved and is "+
 		"tried again when the node returns next; kubectl nodekeeper show %s has its value. The answer was: %v", named(keys), t.Node, err)
 }
 
 // named returns keys in a readable form, as many as fit in an event.
 func named(keys labels.Keys) string {
-	text := strings.ReplaceAll(string(keys), ",", ", ")
+	var described []string
+	for key := range keys.All() {
+		described = append(described, labels.Described(key))
+	}
+	text := strings.Join(described, ", ")
 	if len(text) > maxNamedBytes {
 		text = text[:maxNamedBytes] + "…"
 	}

@@ -572,8 +572,8 @@ function diffPart(n) {
 
 function withheldPart(n) {
   const all = (n.record && n.record.withheld) || [];
-  return all.flatMap((w) => [h('h3', {}, 'Withheld: ' + count(Object.keys(w.labels).length, 'label')), h('p', { class: 'note' }, w.reason),
-    h('table', { class: 'diff' }, h('tbody', {}, ...Object.entries(w.labels).map(([k, v]) => h('tr', {}, h('td', {}, k), h('td', {}, v)))))]);
+  return all.flatMap((w) => [h('h3', {}, `Withheld: ${Object.keys(w.labels).length}`), h('p', { class: 'note' }, w.reason),
+    h('table', { class: 'diff' }, h('tbody', {}, ...Object.entries(w.labels).map(([k, v]) => h('tr', {}, h('td', {}, k.replace(/^(annotation|taint):/, '$1 ')), h('td', {}, v)))))]);
 }
 
 function storyPart(n) {
