@@ -15,20 +15,23 @@ import (
 // stands for a missing annotation.
 func FuzzParse(f *testing.F) {
 	const time = "2026-11-21T03:14:15Z"
-	f.Add("2571", "source", "restored", "2650", time, "rack", "r7", false)
-	f.Add("2571", "source", "", "", time, "example.com---SLASH---team", "blue", false)
-	f.Add("2571", "", "", "", "", "---ESCAPED---type", "gpu", false)
-	f.Add("2571", "", "", "", "", "---ESCAPED---labels_Urestored", "7", false)
-	f.Add("2571", "", "", "", "", "---OTHER---x", "7", false)
-	f.Add("2571", "", "", "", "", "labels_restored", "7", false)
-	f.Add("02571", "source", "", "", time, "rack", "r7", false)
-	f.Add("2571", "source", "restored", "", time, "rack", "r7", false)
-	f.Add("2571", "source", "", "2650", time, "rack", "r7", false)
-	f.Add("2571", "source", "", "", "0000-01-01T00:00:00+23:59", "rack", "r7", false)
-	f.Add("2571", "source", "", "", "9999-12-31T23:59:59-23:59", "rack", "r7", false)
-	f.Add("2571", "source", "", "", "0001-01-01T00:00:00.5Z", "rack", "r7", false)
-	f.Add("2571", "source", "", "", time, "rack", "r7", true)
-	f.Fuzz(func(t *testing.T, version, source, restoredUID, restoredRV, savedAt, dataKey, dataValue string, binary bool) {
+	f.Add("2571", "source", "restored", "2650", time, "rack", "r7", "", false)
+	f.Add("2571", "source", "", "", time, "example.com---SLASH---team", "blue", "", false)
+	f.Add("2571", "", "", "", "", "---ESCAPED---type", "gpu", "", false)
+	f.Add("2571", "", "", "", "", "---ESCAPED---labels_Urestored", "7", "", false)
+	f.Add("2571", "", "", "", "", "---OTHER---x", "7", "", false)
+	f.Add("2571", "", "", "", "", "labels_restored", "7", "", false)
+	f.Add("02571", "source", "", "", time, "rack", "r7", "", false)
+	f.Add("2571", "source", "restored", "", time, "rack", "r7", "", false)
+	f.Add("2571", "source", "", "2650", time, "rack", "r7", "", false)
+	f.Add("2571", "source", "", "", "0000-01-01T00:00:00+23:59", "rack", "r7", "", false)
+	f.Add("2571", "source", "", "", "9999-12-31T23:59:59-23:59", "rack", "r7", "", false)
+	f.Add("2571", "source", "", "", "0001-01-01T00:00:00.5Z", "rack", "r7", "", false)
+	f.Add("2571", "source", "", "", time, "rack", "r7", "", true)
+	f.Add("2571", "source", "", "", time, "rack", "r7", time, false)
+	f.Add("2571", "source", "", "", time, "rack", "r7", "true", false)
+	f.Add("2571", "source", "", "", time, "rack", "r7", "0000-01-01T00:00:00+23:59", false)
+	f.Fuzz(func(t *testing.T, version, source, restoredUID, restoredRV, savedAt, dataKey, dataValue, ended string, binary bool) {
 		cm := &corev1.ConfigMap{
 			ObjectMeta: metav1.ObjectMeta{Name: "node-1", Annotations: map[string]string{}},
 			Data:       map[string]string{dataKey: dataValue, "labels_restored": version},
@@ -38,6 +41,7 @@ func FuzzParse(f *testing.F) {
 			"nodekeeper.dev/restored-uid": restoredUID,
 			"nodekeeper.dev/restored-rv":  restoredRV,
 			"nodekeeper.dev/saved-at":     savedAt,
+			"nodekeeper.dev/ended":        ended,
 		} {
 			if value != "" {
 				cm.Annotations[key] = value
@@ -57,5 +61,7 @@ func FuzzParse(f *testing.F) {
 		require.NoError(t, err)
 		assert.True(t, got.Equal(*again), "%v and then %v", got, again)
 		assert.Equal(t, got.SavedAt.Unix(), again.SavedAt.Unix(), "to the second")
+		assert.Equal(t, got.Ended, again.Ended)
+		assert.Equal(t, got.EndedAt.Unix(), again.EndedAt.Unix(), "to the second")
 	})
 }
