@@ -22,20 +22,21 @@ const maxBatch = 20
 var errNotQueued = errors.New("a transaction is no longer in the queue")
 
 // drain applies the transactions of a node until none is left or its turn is over. It stops at the
-// first transaction that cannot be applied.
-func (p *Processor) drain(ctx context.Context, node string) error {
+// first transaction that cannot be applied. It returns how many it has applied, or found to have
+// no effect any more.
+func (p *Processor) drain(ctx context.Context, node string) (applied int, err error) {
 	done := map[types.UID]bool{} // removed from the queue; the cache may be behind
 	for {
 		pending, err := p.earlier.first(ctx, p, p.Index.Pending(node))
 		if err != nil {
-			return err
+			return applied, err
 		}
 		batch := next(pending, done)
 		switch {
 		case len(batch) == 0:
-			return nil
+			return applied, nil
 		case len(done) >= maxBatch:
-			return job.ErrTurnOver
+			return applied, job.ErrTurnOver
 		}
 		batch = batch[:min(len(batch), maxBatch-len(done))]
 		transactions := make([]txn.Transaction, len(batch))
@@ -46,16 +47,17 @@ func (p *Processor) drain(ctx context.Context, node string) error {
 			return p.confirm(ctx, batch, saved, done)
 		})
 		// Remove last: a crash before this repeats the steps, which then have no effect.
+		applied += settled
 		for _, t := range batch[:settled] {
 			if err := p.Queue.Remove(ctx, t); err != nil {
-				return err
+				return applied, err
 			}
 			p.Index.Drop(t)
 			done[t.ObjectUID] = true
 		}
 		if err != nil && !errors.Is(err, errNotQueued) {
 			p.Observer.Failed(err)
-			return err
+			return applied, err
 		}
 	}
 }

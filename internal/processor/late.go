@@ -7,7 +7,7 @@ import (
 	"nodekeeper.dev/internal/service/settings"
 )
 
-// latePeriod is the minimum interval between two writes of the Lease about late transactions.
+// latePeriod is the minimum interval between two writes of [settings.LateAnnotation].
 const latePeriod = 10 * time.Second
 
 // Lease is the Lease of this process on its ring.
@@ -16,11 +16,12 @@ type Lease interface {
 	Annotate(key, value string)
 }
 
-// lateness publishes when this process last applied a transaction late, see
-// [settings.LateAnnotation]. It is safe for concurrent use.
+// lateness publishes when this process last applied transactions late, and how late, see
+// [settings.Late]. It is safe for concurrent use.
 type lateness struct {
 	mu        sync.Mutex
 	published time.Time
+	worst     time.Duration // since then
 }
 
 // applied publishes now if transactions that were due then are applied late.
@@ -30,8 +31,9 @@ func (l *lateness) applied(lease Lease, due, now time.Time) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.worst = max(l.worst, now.Sub(due))
 	if now.Sub(l.published) >= latePeriod {
-		l.published = now
-		lease.Annotate(settings.LateAnnotation, now.UTC().Format(time.RFC3339))
+		lease.Annotate(settings.LateAnnotation, settings.Late{At: now, By: l.worst}.String())
+		l.published, l.worst = now, 0
 	}
 }

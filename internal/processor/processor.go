@@ -2,7 +2,6 @@ package processor
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -149,11 +148,11 @@ func (p *Processor) reconcile(ctx context.Context, req reconcile.Request) (recon
 	if wait > 0 {
 		return reconcile.Result{RequeueAfter: wait, Priority: new(schedule.Priority(summary.Urgent, place))}, nil
 	}
-	due := schedule.Due(summary, place, p.SaveDelay, now)
+	due := schedule.DueAtLast(summary, place, p.SaveDelay, now)
 	return job.UnderLock(ctx, p.Locks, node, func(ctx context.Context) error {
 		p.schedule.Begin(node)
-		err := p.drain(ctx, node)
-		if err == nil || errors.Is(err, job.ErrTurnOver) {
+		applied, err := p.drain(ctx, node)
+		if applied > 0 {
 			p.late.applied(p.Lease, due, time.Now())
 		}
 		if err == nil {

@@ -97,14 +97,17 @@ func TestPodsAreWhereTheValuesSay(t *testing.T) {
 
 // TestPodsAreScheduledAsTheValuesSay: a constraint of the user's own has the user's own selector.
 func TestPodsAreScheduledAsTheValuesSay(t *testing.T) {
-	for name, d := range deployments(t, `{admission: {enabled: true}, priorityClassName: "", affinity: {podAntiAffinity: {preferredDuringSchedulingIgnoredDuringExecution: []}},
+	for name, d := range deployments(t, `{admission: {enabled: true}, priorityClassName: "123", affinity: {podAntiAffinity: {preferredDuringSchedulingIgnoredDuringExecution: []}},
 		topologySpreadConstraints: [{topologyKey: rack, maxSkew: 2, whenUnsatisfiable: DoNotSchedule},
-			{topologyKey: rack, maxSkew: 1, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {a: b}}}]}`) {
+			{topologyKey: row, maxSkew: 1, whenUnsatisfiable: DoNotSchedule, matchLabelKeys: []},
+			{topologyKey: hall, maxSkew: 1, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {a: b}}}]}`) {
 		pod := d.Spec.Template.Spec
-		assert.Empty(t, pod.PriorityClassName, name)
+		assert.Equal(t, "123", pod.PriorityClassName, name)
 		assert.NotNil(t, pod.Affinity.PodAntiAffinity, name)
-		if assert.Len(t, pod.TopologySpreadConstraints, 2, name) {
-			own, theirs := pod.TopologySpreadConstraints[0], pod.TopologySpreadConstraints[1]
+		if assert.Len(t, pod.TopologySpreadConstraints, 3, name) {
+			own, all, theirs := pod.TopologySpreadConstraints[0], pod.TopologySpreadConstraints[1], pod.TopologySpreadConstraints[2]
+			assert.Equal(t, d.Spec.Selector.MatchLabels, all.LabelSelector.MatchLabels, name)
+			assert.Empty(t, all.MatchLabelKeys, name)
 			assert.Equal(t, d.Spec.Selector.MatchLabels, own.LabelSelector.MatchLabels, name)
 			assert.Equal(t, []string{"pod-template-hash"}, own.MatchLabelKeys, name)
 			assert.EqualValues(t, 2, own.MaxSkew, name)
@@ -112,17 +115,19 @@ func TestPodsAreScheduledAsTheValuesSay(t *testing.T) {
 			assert.Empty(t, theirs.MatchLabelKeys, name)
 		}
 	}
-	for name, d := range deployments(t, `{topologySpreadConstraints: []}`) {
+	for name, d := range deployments(t, `{topologySpreadConstraints: [], priorityClassName: ""}`) {
 		assert.Empty(t, d.Spec.Template.Spec.TopologySpreadConstraints, name)
+		assert.Empty(t, d.Spec.Template.Spec.PriorityClassName, name)
 	}
 }
 
 // TestMonitoringHasTheLabelsThatPrometheusSelects: the operator's own chart selects by its release.
 func TestMonitoringHasTheLabelsThatPrometheusSelects(t *testing.T) {
 	found := 0
-	for _, obj := range objects(t, values(t, `{monitoring: {enabled: true, labels: {release: kube-prometheus-stack}}, watcher: {replicas: 1}}`)) {
+	for _, obj := range objects(t, values(t, `{monitoring: {enabled: true, labels: {release: kube-prometheus-stack, team: monitoring}}, commonLabels: {team: blue}}`)) {
 		selected := obj.GetKind() == "PodMonitor" || obj.GetKind() == "PrometheusRule"
 		assert.Equal(t, selected, obj.GetLabels()["release"] != "", "%s %s", obj.GetKind(), obj.GetName())
+		assert.Equal(t, "blue", obj.GetLabels()["team"], "%s %s", obj.GetKind(), obj.GetName())
 		if selected {
 			found++
 		}
@@ -180,6 +185,11 @@ func TestWhatCannotWorkIsRefused(t *testing.T) {
 		"a secret without a name":    {values: `{image: {pullSecrets: [{name: ""}]}}`, want: "/image/pullSecrets/0/name"},
 		"the cluster's namespace":    {values: `{namespaces: {records: kube-system}}`, want: "need namespaces of their own, and not kube-system"},
 		"a namespace in a flag":      {values: `{extraArgs: ["--metadata-namespace=other"]}`, want: "use namespaces.records"},
+		"a namespace of the page":    {values: `{ui: {extraArgs: ["--metadata-namespace=other"]}}`, want: "use namespaces.records"},
+		"a label of the chart":       {values: `{commonLabels: {app.kubernetes.io/part-of: mine}}`, want: "app.kubernetes.io/part-of"},
+		"a toleration that is none":  {values: `{tolerations: [{keys: a}]}`, want: "keys"},
+		"an alias of YAML":           {values: `{image: {registry: "&a"}}`, want: "/image/registry"},
+		"a spread that is none":      {values: `{topologySpreadConstraints: [{topologyKey: a, maxSkew: 1, whenUnsatisfiable: Never}]}`, want: "whenUnsatisfiable"},
 		"rights that are missing":    {values: `{processor: {extraArgs: [--protect=finalizer]}}`, want: "use protection"},
 		"no digest":                  {values: `{image: {digests: {watcher: latest}}}`, want: "digests"},
 		"an affinity that is none":   {values: `{affinity: {nodeAffinty: {}}}`, want: "nodeAffinty"},

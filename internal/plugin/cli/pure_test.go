@@ -110,31 +110,46 @@ func TestWithheldAnnotationsAndTaintsAreNamed(t *testing.T) {
 	assert.Equal(t, "Withheld:       1 label, 1 annotation, 2 taints: why\n  a/b=1\n  annotation c/d=2\n  taint e=3:NoSchedule\n  taint f:NoExecute\n", shown.String())
 }
 
-// TestLongQueueIsNotStuckWhileItBecomesShorter: nodes that the queue does not hold up stay stuck.
-func TestLongQueueIsNotStuckWhileItBecomesShorter(t *testing.T) {
+// TestLongQueueIsNotStuckWhileItIsApplied: nodes that the queue does not hold up stay stuck, and so
+// do those that others have overtaken.
+func TestLongQueueIsNotStuckWhileItIsApplied(t *testing.T) {
+	pending := func(typ txn.Type, node string, ago time.Duration) inspect.Pending {
+		return inspect.Pending{Transaction: txn.Transaction{Type: typ, Node: node}, Created: now.Add(-ago)}
+	}
+	late := func(by time.Duration) *metav1.Duration { return &metav1.Duration{Duration: by} }
 	survey := &inspect.Survey{
 		Nodes: []inspect.Summary{
-			{Name: "queued", State: inspect.Restoring, GatedSince: ago(2 * time.Minute), Pending: 1},
 			{Name: "leaving", State: inspect.Live, DeletionWaitsSince: ago(2 * time.Minute), Pending: 1},
+			{Name: "overtaken", State: inspect.Restoring, GatedSince: ago(time.Hour), Pending: 2},
+			{Name: "queued", State: inspect.Restoring, GatedSince: ago(2 * time.Minute), Pending: 1},
 			{Name: "tainted", State: inspect.Restoring, GatedSince: ago(2 * time.Minute)},
 		},
 		Pending: []inspect.Pending{
-			{Transaction: txn.Transaction{Type: txn.Added, Node: "queued"}, Created: now.Add(-2 * time.Minute)},
-			{Transaction: txn.Transaction{Type: txn.Deleted, Node: "leaving"}, Created: now.Add(-2 * time.Minute)},
+			pending(txn.Added, "overtaken", time.Hour), pending(txn.Updated, "overtaken", time.Minute),
+			pending(txn.Added, "queued", 2*time.Minute), pending(txn.Deleted, "leaving", 2*time.Minute),
 		},
-		Replicas: []inspect.Replica{{Name: "p", Service: inspect.ProcessorService, IsAlive: true, IsCatchingUp: true}},
+		Replicas: []inspect.Replica{
+			{Name: "p", Service: inspect.ProcessorService, IsAlive: true, LateBy: late(time.Minute)},
+			{Name: "q", Service: inspect.ProcessorService, IsAlive: true, LateBy: late(50 * time.Second)},
+			{Name: "r", Service: inspect.ProcessorService, IsAlive: true},
+		},
 	}
-	s := newStatus(survey, nil, now, time.Minute)
-	if assert.Len(t, s.Stuck, 1) {
-		assert.Equal(t, "tainted", s.Stuck[0].Name)
+	stuck := func() (names []string) {
+		for _, one := range newStatus(survey, nil, now, time.Minute).Stuck {
+			names = append(names, one.Name)
+		}
+		return names
 	}
+	assert.Equal(t, []string{"overtaken", "overtaken", "tainted"}, stuck(), "its queue and its taint, and a taint without a queue")
 	var shown bytes.Buffer
-	s.write(&shown, now, false)
-	assert.Contains(t, shown.String(), "the oldest for 2m (queued); the processors are catching up\n")
+	newStatus(survey, nil, now, time.Minute).write(&shown, now, false)
+	assert.Contains(t, shown.String(), "the oldest for 60m (overtaken); the processors are catching up\n")
 
-	survey.Replicas[0].IsCatchingUp = false
-	assert.Len(t, newStatus(survey, nil, now, time.Minute).Stuck, 5, "two queues, a deletion and two taints")
-	survey.Replicas[0].IsCatchingUp, survey.Pending, survey.Nodes = true, nil, nil
+	survey.Replicas[1].LateBy = late(time.Hour)
+	assert.Equal(t, []string{"tainted"}, stuck(), "what a processor applies has waited for as long")
+	survey.Replicas[0].LateBy, survey.Replicas[1].LateBy = nil, nil
+	assert.Equal(t, []string{"overtaken", "queued", "leaving", "leaving", "overtaken", "queued", "tainted"}, stuck())
+	survey.Replicas[0].LateBy, survey.Pending, survey.Nodes = late(time.Minute), nil, nil
 	assert.False(t, newStatus(survey, nil, now, time.Minute).Pending.CatchingUp, "nothing is left")
 }
 

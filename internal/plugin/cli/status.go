@@ -27,6 +27,9 @@ const (
 	// shownRestores bounds the latest restores in the output, and shownStuck the stuck objects.
 	shownRestores = 5
 	shownStuck    = 20
+	// overtakenAfter is by how much longer than the transactions that the processors apply late, as a
+	// factor, others have waited that these have overtaken. The order of a queue is not strict.
+	overtakenAfter = 2
 )
 
 // status is the data of status: an overview of all nodes.
@@ -56,7 +59,8 @@ type pendingStatus struct {
 	Nodes        int          `json:"nodes"`
 	Oldest       *metav1.Time `json:"oldest,omitempty"`
 	OldestNode   string       `json:"oldestNode,omitempty"`
-	// CatchingUp reports whether processors apply late transactions. Then none is stuck.
+	// CatchingUp reports whether processors apply late transactions. Then no node is stuck that waits
+	// in line.
 	CatchingUp bool `json:"catchingUp,omitempty"`
 }
 
@@ -85,8 +89,8 @@ and which nodes were restored last.
 
 The first line says whether nodekeeper is well. If not, the exit code is 1:
 no watcher or no processor is ready, a namespace is missing, the API server is
-configured to ask webhooks and none is ready, something is stuck, or this is
-unknown, because the cluster cannot be read. Stuck are
+configured to ask webhooks and none is ready, something is stuck, or the cluster
+cannot be read. These count as stuck:
   a transaction that has been pending for longer than --stuck-after
   a ConfigMap in the transaction namespace that is no transaction
   a record that cannot be read
@@ -96,14 +100,14 @@ unknown, because the cluster cannot be read. Stuck are
   not it has the marker that processors look for
   a node whose record has followed another one for longer than --stuck-after
 
-A long queue that becomes shorter is not stuck: while the processors apply
-transactions that are 30 seconds late or more, and for 30 seconds after the last
-one, nodes with pending transactions do not count.
+A node that waits in a long queue is not stuck while the processors apply late
+transactions, and for 30 seconds after the last one, unless it has waited for
+more than twice as long as these.
 
 A replica that was killed counts as alive until its Lease ends. The line Silent
-names replicas that have not renewed their Lease in time, and -o wide shows when
-each was last heard.`,
-		Example: `  # how it is
+names replicas that have not renewed their Lease in time, or whose clock is
+behind, and -o wide shows when each was last heard.`,
+		Example: `  # show the status
   kubectl nodekeeper status
 
   # in a script
@@ -178,11 +182,8 @@ func newStatus(survey *inspect.Survey, closed []inspect.Closed, now time.Time, s
 		name := byhand.ShortName(m.Object)
 		s.Stuck = append(s.Stuck, problem{name, m.Reason.Error(), "kubectl nodekeeper discard " + name})
 	}
-	s.addPending(survey.Pending, now, stuckAfter)
-	waiting := survey.Nodes
-	if s.Pending.CatchingUp {
-		waiting = slices.DeleteFunc(slices.Clone(waiting), func(n inspect.Summary) bool { return n.Pending > 0 })
-	}
+	inLine := s.addPending(survey.Pending, now, stuckAfter)
+	waiting := slices.DeleteFunc(slices.Clone(survey.Nodes), func(n inspect.Summary) bool { return inLine[n.Name] })
 	s.addWaitingDeletions(waiting, now, stuckAfter)
 	s.addGated(waiting, now, stuckAfter)
 	s.addUnfollowed(survey.Nodes, now, stuckAfter)
@@ -231,15 +232,22 @@ func (s *status) hasReady(service string) bool {
 	return slices.ContainsFunc(s.Replicas, func(r inspect.Replica) bool { return r.Service == service && r.Ready() })
 }
 
-func (s *status) addPending(pending []inspect.Pending, now time.Time, stuckAfter time.Duration) {
-	waiting := map[string]bool{}
+// addPending adds the queue, and the nodes in it that are stuck. It returns the nodes that wait in
+// line while the processors catch up.
+func (s *status) addPending(pending []inspect.Pending, now time.Time, stuckAfter time.Duration) (inLine map[string]bool) {
+	waiting, inLine := map[string]bool{}, map[string]bool{}
 	s.Pending.Transactions = len(pending)
-	s.Pending.CatchingUp = len(pending) > 0 && slices.ContainsFunc(s.Replicas, func(r inspect.Replica) bool { return r.IsCatchingUp })
+	late := s.lateness()
+	s.Pending.CatchingUp = late > 0 && len(pending) > 0
 	for _, t := range pending {
 		if s.Pending.Oldest == nil || t.Created.Before(s.Pending.Oldest.Time) {
 			s.Pending.Oldest, s.Pending.OldestNode = &metav1.Time{Time: t.Created}, t.Node
 		}
-		if !s.Pending.CatchingUp && !waiting[t.Node] && now.Sub(t.Created) > stuckAfter {
+		switch {
+		case waiting[t.Node]:
+		case s.Pending.CatchingUp && now.Sub(t.Created) <= stuckAfter+overtakenAfter*late:
+			inLine[t.Node] = true
+		case now.Sub(t.Created) > stuckAfter:
 			s.Stuck = append(s.Stuck, problem{
 				t.Node, "a transaction (" + string(t.Type) + ") has been pending for " + duration.HumanDuration(now.Sub(t.Created)),
 				"see what it waits for: kubectl nodekeeper show " + t.Node,
@@ -248,6 +256,18 @@ func (s *status) addPending(pending []inspect.Pending, now time.Time, stuckAfter
 		waiting[t.Node] = true
 	}
 	s.Pending.Nodes = len(waiting)
+	return inLine
+}
+
+// lateness returns how late processors have just applied transactions at most, and zero if none was
+// late.
+func (s *status) lateness() (most time.Duration) {
+	for _, r := range s.Replicas {
+		if r.LateBy != nil {
+			most = max(most, r.LateBy.Duration)
+		}
+	}
+	return most
 }
 
 // addWaitingDeletions adds the nodes whose deletion waits for nodekeeper's finalizer.

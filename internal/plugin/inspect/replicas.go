@@ -47,9 +47,9 @@ type Replica struct {
 	// as dead.
 	Heard   *metav1.Time  `json:"heard,omitempty"`
 	Silence time.Duration `json:"-"`
-	// IsCatchingUp reports whether it is a processor that has just applied a transaction late, see
-	// [settings.LateAnnotation].
-	IsCatchingUp bool `json:"catchingUp,omitempty"`
+	// LateBy is how late a processor has just applied transactions, see [settings.Late]. It is nil if
+	// it has not applied any late in the last half minute.
+	LateBy *metav1.Duration `json:"lateBy,omitempty"`
 	// Version is the version of its build, or empty if it does not publish a valid one.
 	Version string `json:"version,omitempty"`
 	// Settings are its published settings, or nil. SettingsProblem is their parse error.
@@ -71,8 +71,8 @@ type place struct {
 	renewed time.Time
 }
 
-// caughtUpAfter is how long after it has applied its last late transaction a processor no longer
-// catches up.
+// caughtUpAfter is how long a processor counts as catching up after it has applied a late
+// transaction.
 const caughtUpAfter = 30 * time.Second
 
 // maxProblemBytes bounds an error that quotes text from a Lease.
@@ -156,7 +156,9 @@ func placesOf(leases []*coordinationv1.Lease, now time.Time) []place {
 			p.renewed = l.Spec.RenewTime.Time
 			p.Heard = timeOf(p.renewed)
 			p.Silence = silence(l, now)
-			p.IsCatchingUp = p.IsAlive && isCatchingUp(l, now)
+			if p.IsAlive && service == ProcessorService {
+				p.LateBy = lateBy(l, now)
+			}
 		}
 		var err error
 		if p.Settings, err = settings.Parse(l.Annotations); err != nil {
@@ -170,7 +172,7 @@ func placesOf(leases []*coordinationv1.Lease, now time.Time) []place {
 
 // silence returns how long ago a Lease was renewed, if a renewal is overdue.
 func silence(l *coordinationv1.Lease, now time.Time) time.Duration {
-	const tolerance = 3 * time.Second // of requests, and of clocks
+	const tolerance = 5 * time.Second // of requests, and of clocks
 	since := sinceRenewal(l, now)
 	if since <= shardlease.RenewPeriod(shardlease.Duration(l))+tolerance {
 		return 0
@@ -178,10 +180,15 @@ func silence(l *coordinationv1.Lease, now time.Time) time.Duration {
 	return since
 }
 
-// isCatchingUp compares times of the processor. Its clock may be ahead of the caller's.
-func isCatchingUp(l *coordinationv1.Lease, now time.Time) bool {
-	late, err := time.Parse(time.RFC3339, l.Annotations[settings.LateAnnotation])
-	return err == nil && l.Spec.RenewTime.Sub(late)+max(0, sinceRenewal(l, now)) <= caughtUpAfter
+// lateBy compares times of the processor, whose clock may have been set back since. If its clock is
+// far ahead of the caller's, it cannot be known whether the processor still runs.
+func lateBy(l *coordinationv1.Lease, now time.Time) *metav1.Duration {
+	late, ok := settings.ParseLate(l.Annotations[settings.LateAnnotation])
+	before, since := l.Spec.RenewTime.Sub(late.At), sinceRenewal(l, now) // a renewal stores it
+	if !ok || before < -time.Second || since < -caughtUpAfter || before+max(0, since) > caughtUpAfter {
+		return nil
+	}
+	return &metav1.Duration{Duration: late.By}
 }
 
 // locksOf returns the locks of nodes, sorted by node. It ignores Leases of other owners.

@@ -14,6 +14,7 @@ import (
 
 	"nodekeeper.dev/internal/faults"
 	"nodekeeper.dev/internal/plugin/inspect"
+	"nodekeeper.dev/internal/service/settings"
 )
 
 // lock returns the lock of a node with this time since its renewal.
@@ -67,7 +68,7 @@ func TestSurveyTellsWhoIsAtWorkAndWhatIsLocked(t *testing.T) {
 
 // TestKilledReplicaIsSilentWhileItCountsAsAlive: its Lease has not ended.
 func TestKilledReplicaIsSilentWhileItCountsAsAlive(t *testing.T) {
-	for since, silent := range map[time.Duration]bool{0: false, 5 * time.Second: false, 7 * time.Second: false, 9 * time.Second: true, 14 * time.Second: true} {
+	for since, silent := range map[time.Duration]bool{0: false, 5 * time.Second: false, 9 * time.Second: false, 11 * time.Second: true, 14 * time.Second: true} {
 		l := place("p", "p", "processor", since)
 		l.Spec.LeaseDurationSeconds = new(int32(15))
 		r := inspect.ReplicasOf([]*coordinationv1.Lease{l}, time.Now())[0]
@@ -81,22 +82,47 @@ func TestKilledReplicaIsSilentWhileItCountsAsAlive(t *testing.T) {
 func TestProcessorCatchesUp(t *testing.T) {
 	now := time.Now()
 	for name, tc := range map[string]struct {
-		skew, renewed, late time.Duration // the last two: how long ago
-		text                string
-		want                bool
+		ahead         time.Duration // the clock of the processor
+		renewed, late time.Duration // how long ago
+		text          string
+		want          bool
 	}{
-		"at once":                    {renewed: 0, late: 0, want: true},
-		"since":                      {renewed: 4 * time.Second, late: 25 * time.Second, want: true},
-		"no longer":                  {renewed: 4 * time.Second, late: 35 * time.Second},
-		"with a clock that is ahead": {skew: time.Hour, renewed: 4 * time.Second, late: 35 * time.Second},
-		"but it died":                {renewed: time.Minute, late: time.Minute},
-		"with a text that is none":   {text: "soon"},
+		"at once":                          {want: true},
+		"since":                            {renewed: 4 * time.Second, late: 25 * time.Second, want: true},
+		"no longer":                        {renewed: 4 * time.Second, late: 35 * time.Second},
+		"with a clock that is ahead":       {ahead: 20 * time.Second, renewed: 4 * time.Second, late: 25 * time.Second, want: true},
+		"no longer, with such a clock":     {ahead: 20 * time.Second, renewed: 4 * time.Second, late: 35 * time.Second},
+		"with a clock that is far ahead":   {ahead: time.Hour, renewed: 4 * time.Second, late: 25 * time.Second},
+		"after its clock was set back":     {renewed: 4 * time.Second, late: -time.Hour},
+		"but it died":                      {renewed: time.Minute, late: time.Minute},
+		"with a text that is none":         {text: "soon"},
+		"with the text of another release": {text: now.UTC().Format(time.RFC3339)},
 	} {
-		l := place("p", "p", "processor", tc.renewed-tc.skew)
+		l := place("p", "p", "processor", tc.renewed-tc.ahead)
 		l.Spec.LeaseDurationSeconds = new(int32(15))
-		l.Annotations = map[string]string{"nodekeeper.dev/applied-late": cmp.Or(tc.text, now.Add(tc.skew-tc.late).UTC().Format(time.RFC3339))}
-		assert.Equal(t, tc.want, inspect.ReplicasOf([]*coordinationv1.Lease{l}, now)[0].IsCatchingUp, name)
+		late := settings.Late{At: now.Add(tc.ahead - tc.late), By: time.Minute}
+		l.Annotations = map[string]string{"nodekeeper.dev/applied-late": cmp.Or(tc.text, late.String())}
+		got := inspect.ReplicasOf([]*coordinationv1.Lease{l}, now)[0].LateBy
+		if assert.Equal(t, tc.want, got != nil, name) && tc.want {
+			assert.Equal(t, time.Minute, got.Duration, name)
+		}
+		l.Labels["nodekeeper.dev/ring"] = "watcher"
+		assert.Nil(t, inspect.ReplicasOf([]*coordinationv1.Lease{l}, now)[0].LateBy, "%s, of a watcher", name)
 	}
+}
+
+// TestSlowReadIsNotTheSilenceOfReplicas: in a large cluster, the Nodes take longer to read than the
+// Leases.
+func TestSlowReadIsNotTheSilenceOfReplicas(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := faults.Client(faults.Fake().WithObjects(place("p-1", "p-1", "processor", 0)).Build(), &faults.Slow{Calls: faults.Calls{Kind: "Node"}, Delay: 14 * time.Second})
+		cluster := &inspect.Cluster{Client: slow, TransactionNamespace: "transactions", MetadataNamespace: "metadata", MembershipNamespace: "members"}
+		s, err := cluster.Survey(t.Context(), apilabels.Everything())
+		require.NoError(t, err)
+		require.Len(t, s.Replicas, 1)
+		assert.True(t, s.Replicas[0].IsAlive)
+		assert.Zero(t, s.Replicas[0].Silence)
+	})
 }
 
 // TestReplicasGoByTheClockOfTheCluster and not by a wrong local clock.

@@ -123,7 +123,12 @@ func (c *Cluster) Survey(ctx context.Context, selector apilabels.Selector) (*Sur
 	reads, readCtx := errgroup.WithContext(ctx)
 	reads.Go(func() (err error) { s.Pending, s.Malformed, err = c.Transactions(readCtx); return err })
 	reads.Go(func() (err error) { locks, err = c.leases(readCtx, c.TransactionNamespace); return err })
-	reads.Go(func() (err error) { places, err = c.leases(readCtx, c.MembershipNamespace); return err })
+	var placesAt time.Time // long before the end of the other reads in a large cluster
+	reads.Go(func() (err error) {
+		places, err = c.leases(readCtx, c.MembershipNamespace)
+		placesAt = c.Now()
+		return err
+	})
 	reads.Go(func() (err error) { live, err = c.summarizeNodes(readCtx, selector); return err })
 	reads.Go(func() (err error) { records, err = c.summarizeRecords(readCtx, selector); return err })
 	reads.Go(func() (err error) { s.MissingNamespaces, err = c.missingNamespaces(readCtx); return err })
@@ -131,8 +136,7 @@ func (c *Cluster) Survey(ctx context.Context, selector apilabels.Selector) (*Sur
 	if err := reads.Wait(); err != nil {
 		return nil, err
 	}
-	now := c.Now()
-	s.Replicas, s.Locks = membersOf(placesOf(places, now)), locksOf(locks, now)
+	s.Replicas, s.Locks = membersOf(placesOf(places, placesAt)), locksOf(locks, placesAt)
 	board := NewBoard(selector)
 	board.live, board.records = live, records
 	for _, p := range s.Pending {

@@ -56,8 +56,8 @@ type Pending struct {
 	// first of them was recorded.
 	Urgent      bool
 	UrgentSince time.Time
-	// Ended reports whether the last transaction is the end of an incarnation.
-	Ended bool
+	// Ended reports whether the last transaction is the end of an incarnation, and Ends whether any is.
+	Ended, Ends bool
 }
 
 // Of summarizes transactions, which are ordered oldest first.
@@ -69,6 +69,7 @@ func Of(pending []queue.Queued) Pending {
 		First: pending[0].ObjectUID,
 		Since: recordedAt(pending[0]),
 		Ended: pending[len(pending)-1].Type == txn.Deleted,
+		Ends:  slices.ContainsFunc(pending, func(t queue.Queued) bool { return t.Type == txn.Deleted }),
 	}
 	if i := slices.IndexFunc(pending, func(t queue.Queued) bool { return Urgent(t.Transaction) }); i >= 0 {
 		p.Urgent, p.UrgentSince = true, recordedAt(pending[i])
@@ -108,6 +109,14 @@ func Due(p Pending, place ring.Place, batch time.Duration, seen time.Time) time.
 		due = earlier(due, earlier(p.UrgentSince, seen))
 	}
 	return due.Add(failover(place))
+}
+
+// DueAtLast returns from when on a process that works on a node is late. It is [Due], except that the
+// end of an incarnation may have waited for the node to return, even if that is no longer the last
+// transaction.
+func DueAtLast(p Pending, place ring.Place, batch time.Duration, seen time.Time) time.Time {
+	p.Ended = p.Ends
+	return Due(p, place, batch, seen)
 }
 
 // Recheck periods of Nodes that have not reported the identity of their machine yet. A kubelet

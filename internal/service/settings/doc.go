@@ -5,7 +5,7 @@
 //
 //	nodekeeper.dev/version: v1.2.3
 //	nodekeeper.dev/settings: '{"protect":"none","restore-mode":"replace","save-delay":"5s", …}'
-//	nodekeeper.dev/applied-late: "2026-07-15T10:00:00Z"
+//	nodekeeper.dev/applied-late: 2026-07-15T10:02:00Z, late by 1m30s
 //
 // The settings are a JSON object with the flags of the replica, by name without dashes, and their
 // values as text. Readers ignore unknown names, so more can be added. Anyone who may write these

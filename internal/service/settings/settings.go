@@ -22,14 +22,36 @@ import (
 const (
 	Annotation        = "nodekeeper.dev/settings"
 	VersionAnnotation = "nodekeeper.dev/version"
-	// LateAnnotation of a processor is when it last applied transactions late, by the clock that
-	// sets the renewTime of its Lease, in RFC 3339. It distinguishes a long queue that becomes
-	// shorter from one that is stuck.
-	LateAnnotation = "nodekeeper.dev/applied-late"
+	LateAnnotation    = "nodekeeper.dev/applied-late" // see [Late]
 )
 
-// LateAfter is how long after a transaction is due it is late.
-const LateAfter = 30 * time.Second
+// LateAfter is how long after its due time a transaction counts as late. The end of a node, which is
+// due after nine batch periods, is late by default before status calls it stuck.
+const LateAfter = 10 * time.Second
+
+// Late is when a processor last applied transactions late, by the clock that sets the renewTime of
+// its Lease, and how late the latest of them was. It distinguishes a long queue that is being applied
+// from one that is stuck, and from a node that others have overtaken.
+type Late struct {
+	At time.Time
+	By time.Duration
+}
+
+const lateSeparator = ", late by "
+
+// String returns the value of [LateAnnotation].
+func (l Late) String() string {
+	return l.At.UTC().Format(time.RFC3339) + lateSeparator + l.By.Round(time.Second).String()
+}
+
+// ParseLate is the inverse of [Late.String], to the second. It reports false for other text.
+func ParseLate(text string) (l Late, ok bool) {
+	at, by, _ := strings.Cut(text, lateSeparator)
+	var err, byErr error
+	l.At, err = time.Parse(time.RFC3339, at)
+	l.By, byErr = time.ParseDuration(by)
+	return l, err == nil && byErr == nil && l.By >= 0
+}
 
 // The settings, by the names of their flags. The first six belong to all programs, RecordUpdates
 // to the watchers, the next three to the processors and the webhooks, the next three only to the

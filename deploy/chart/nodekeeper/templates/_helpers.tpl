@@ -9,6 +9,15 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name (.Chart.Version | replace "+" "_") 
 {{- end }}
 {{- end }}
 
+{{/* The labels by which Prometheus selects: those of commonLabels are there already. */}}
+{{- define "nodekeeper.monitoringLabels" -}}
+{{- range $key, $value := .Values.monitoring.labels }}
+{{- if not (hasKey $.Values.commonLabels $key) }}
+{{ $key }}: {{ $value | quote }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{/* The image of a program: (list . "watcher"). A digest belongs to the version of the chart, not to a tag of yours. */}}
 {{- define "nodekeeper.image" -}}
 {{- $root := index . 0 -}}
@@ -57,7 +66,7 @@ affinity:
 {{- $root := index . 0 -}}
 {{- $own := dict "matchLabels" (dict "app.kubernetes.io/name" (index . 1) "app.kubernetes.io/part-of" "nodekeeper") -}}
 {{- with $root.Values.priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ . | quote }}
 {{- end }}
 {{- include "nodekeeper.nodes" $root }}
 tolerations:
@@ -77,8 +86,12 @@ tolerations:
 {{- with $root.Values.topologySpreadConstraints }}
 topologySpreadConstraints:
   {{- range . }}
-  {{- $selector := dict "labelSelector" $own "matchLabelKeys" (list "pod-template-hash") }}
-  - {{- toYaml (hasKey . "labelSelector" | ternary . (merge $selector .)) | nindent 4 }}
+  {{- $constraint := deepCopy . }}
+  {{- if not (get . "labelSelector") }}
+  {{- $_ := set $constraint "labelSelector" $own }}
+  {{- if not (hasKey . "matchLabelKeys") }}{{ $_ := set $constraint "matchLabelKeys" (list "pod-template-hash") }}{{ end }}
+  {{- end }}
+  - {{- toYaml $constraint | nindent 4 }}
   {{- end }}
 {{- end }}
 {{- end }}

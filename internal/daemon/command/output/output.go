@@ -174,7 +174,7 @@ func AgeOf(t *metav1.Time, now time.Time) string {
 	if t.IsZero() {
 		return None
 	}
-	return duration.HumanDuration(now.Sub(t.Time))
+	return duration.HumanDuration(max(0, now.Sub(t.Time))) // other clocks may be ahead
 }
 
 // OrNone returns the text, or None if it is empty.

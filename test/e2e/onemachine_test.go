@@ -26,16 +26,16 @@ const (
 // startsProgram matches a command that starts a program in the background of the shell.
 var startsProgram = regexp.MustCompile(`^bin/([a-z]+) .*&$`)
 
-// TestREADMERunsTheProgramsOnOneMachine types the README's commands against a cluster, except make
+// TestPageRunsTheProgramsOnOneMachine types the commands of the page against a cluster, except make
 // build, which has built the programs of all tests. Free ports replace that of the page and the
 // default ports. A node then keeps its labels.
-func TestREADMERunsTheProgramsOnOneMachine(t *testing.T) {
+func TestPageRunsTheProgramsOnOneMachine(t *testing.T) {
 	t.Parallel()
 	if foreignKubeconfig() != "" {
 		t.Skip("it uses the namespaces of an installation")
 	}
 	e := newEnvWithoutNamespaces(t)
-	r := readREADME(t)
+	r := readInstallPage(t)
 	typeCommands(t, r.script, e.kubeconfig)
 	for _, address := range r.probes {
 		e.eventually(func(c *assert.CollectT) {
@@ -67,8 +67,8 @@ func newEnvWithoutNamespaces(t *testing.T) *env {
 	return e
 }
 
-// readme holds the README's commands for running the programs on one machine.
-type readme struct {
+// onePage holds the commands of docs/how-to/install.md for running the programs on one machine.
+type onePage struct {
 	script string
 	// probes holds the addresses of each program's probes.
 	probes []string
@@ -77,16 +77,16 @@ type readme struct {
 	free map[string]string
 }
 
-func readREADME(t *testing.T) *readme {
+func readInstallPage(t *testing.T) *onePage {
 	t.Helper()
-	page, err := pages.Read("README.md")
+	page, err := pages.Read("docs/how-to/install.md")
 	require.NoError(t, err)
-	blocks, _ := pages.Parse(pages.Section(page.Content, pages.GoAlone))
-	require.Len(t, blocks, 3)
-	steps := blocks[2].Steps()
+	blocks, _ := pages.Parse(pages.Section(page.Content, "Run the programs on your machine"))
+	require.Len(t, blocks, 1)
+	steps := blocks[0].Steps()
 	require.Len(t, steps, 3)
 	require.Equal(t, "make build", steps[0].Script)
-	r := &readme{free: map[string]string{}}
+	r := &onePage{free: map[string]string{}}
 	for _, step := range steps[1:] {
 		found := startsProgram.FindStringSubmatch(step.Script)
 		require.NotNil(t, found, step.Script)
@@ -102,7 +102,7 @@ func readREADME(t *testing.T) *readme {
 
 // withFree replaces the value of an address flag in a command, or the flag's default, with a free
 // address.
-func (r *readme) withFree(t *testing.T, script string, flag programs.Flag) (replaced, address string) {
+func (r *onePage) withFree(t *testing.T, script string, flag programs.Flag) (replaced, address string) {
 	t.Helper()
 	said := regexp.MustCompile(` --` + flag.Name + ` (\S+)`)
 	wanted := flag.DefaultValue()
