@@ -72,7 +72,19 @@ func readiness(ring *v1alpha1.ClusterRing, s *v1alpha1.ClusterRingStatus, hasSha
 	default:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, reconciled, "every slot has a shard"
 	}
+	c.Message += unfenced(&ring.Spec)
 	return c
+}
+
+// unfenced returns what a ring that asks for a fence must know while there is none.
+func unfenced(spec *v1alpha1.ClusterRingSpec) string {
+	switch {
+	case spec.Fence != v1alpha1.FenceDeny:
+		return ""
+	case spec.Handover.OnTimeout == v1alpha1.Force:
+		return "; this version has no fence: with onTimeout Force, two shards can work on one object"
+	}
+	return "; this version has no fence: fence Deny refuses nothing"
 }
 
 // labelled returns the resources whose objects may have sharding labels: the resources in the spec

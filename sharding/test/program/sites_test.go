@@ -5,11 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/sharding/api/v1alpha1"
@@ -87,7 +91,9 @@ func clearSite(plane *controlplane.ControlPlane) error {
 	for i := range all.Items {
 		ring := &all.Items[i]
 		ring.Finalizers = nil // no sharder is running to do it
-		if err := client.IgnoreNotFound(c.Update(ctx, ring)); err != nil {
+		// After a test of cost on a busy machine, the API server may not answer within a minute.
+		finalize := func() error { return client.IgnoreNotFound(c.Update(ctx, ring)) }
+		if err := retry.OnError(wait.Backoff{Steps: 5, Duration: time.Second}, apierrors.IsTimeout, finalize); err != nil {
 			return fmt.Errorf("finalizing ring %s: %w", ring.Name, err)
 		}
 	}
