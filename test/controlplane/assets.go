@@ -12,8 +12,8 @@ import (
 // variable.
 const assetsEnv = "KUBEBUILDER_ASSETS"
 
-// assets returns the directory that holds both binaries.
-func assets() (string, error) {
+// Assets returns the directory that holds both binaries, and usually a kubectl.
+func Assets() (string, error) {
 	dir := os.Getenv(assetsEnv)
 	if dir == "" {
 		root, err := repository.Root()

@@ -59,7 +59,7 @@ type ControlPlane struct {
 // Start starts etcd and kube-apiserver and waits until the API server is ready. The caller must
 // call Stop.
 func Start(opts Options) (*ControlPlane, error) {
-	bin, err := assets()
+	bin, err := Assets()
 	if err != nil {
 		return nil, err
 	}

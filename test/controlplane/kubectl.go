@@ -21,7 +21,7 @@ func findKubectl() error {
 	if _, err := exec.LookPath("kubectl"); err == nil {
 		return nil
 	}
-	dir, err := assets()
+	dir, err := Assets()
 	if err != nil {
 		return err
 	}

@@ -68,7 +68,7 @@ func TestKeepShowsHowToLookAround(t *testing.T) {
 	first.types(`"$DEMO" -keep >"$PRINTED" 2>&1 &`)
 	first.types(untilItWaits)
 	commands := readGuide(t, printed)
-	second := &terminal{t, pages.NewShell(t, t.TempDir())}
+	second := &terminal{t, pages.NewShell(t, t.TempDir(), "PATH=/usr/bin:/bin")} // a kubectl comes with the control plane
 	for _, command := range commands {
 		second.follows(command)
 	}

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"path/filepath"
 
+	"nodekeeper.dev/test/controlplane"
 	"nodekeeper.dev/test/programs"
 	"nodekeeper.dev/test/story"
 )
@@ -21,10 +22,10 @@ func main() {
 }
 
 // guide lists commands to try while everything keeps running. %[1]s is the path of the kubeconfig, %[2]s a node, %[3]s the directory
-// of the programs.
+// of the programs, and %[4]s that of a kubectl for people who have none.
 const guide = `
   export KUBECONFIG=%[1]s
-  export PATH=%[3]s:$PATH
+  export PATH=%[3]s:$PATH:%[4]s
   kubectl nodekeeper status
   kubectl nodekeeper explain %[2]s
   kubectl nodekeeper ui
@@ -63,7 +64,12 @@ func open(ctx context.Context, s *story.Stage) (*story.Story, error) {
 		stop()
 		return nil, err
 	}
-	t := &story.Story{Steps: d.steps(), Figures: d.see.figures, Guide: fmt.Sprintf(guide, s.Plane.Kubeconfig, worker1, filepath.Dir(plugin)), Close: stop}
+	assets, err := controlplane.Assets()
+	if err != nil {
+		stop()
+		return nil, err
+	}
+	t := &story.Story{Steps: d.steps(), Figures: d.see.figures, Guide: fmt.Sprintf(guide, s.Plane.Kubeconfig, worker1, filepath.Dir(plugin), assets), Close: stop}
 	if err := d.see.start(ctx, s.Config); err != nil {
 		return t, err
 	}

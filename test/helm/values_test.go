@@ -127,7 +127,11 @@ func TestMonitoringHasTheLabelsThatPrometheusSelects(t *testing.T) {
 	for _, obj := range objects(t, values(t, `{monitoring: {enabled: true, labels: {release: kube-prometheus-stack, team: monitoring}}, commonLabels: {team: blue}}`)) {
 		selected := obj.GetKind() == "PodMonitor" || obj.GetKind() == "PrometheusRule"
 		assert.Equal(t, selected, obj.GetLabels()["release"] != "", "%s %s", obj.GetKind(), obj.GetName())
-		assert.Equal(t, "blue", obj.GetLabels()["team"], "%s %s", obj.GetKind(), obj.GetName())
+		if team := obj.GetLabels()["team"]; selected {
+			assert.Equal(t, "monitoring", team, obj.GetKind())
+		} else {
+			assert.Equal(t, "blue", team, "%s %s", obj.GetKind(), obj.GetName())
+		}
 		if selected {
 			found++
 		}

@@ -117,7 +117,7 @@ func TestForecastSaysIfTheServersDiffer(t *testing.T) {
 	r = e.run("status")
 	assert.Contains(t, r.stdout, "  Version:      v-one (1), v-two (1)\n")
 	assert.Contains(t, r.stdout, "  Differ in:    restore-mode: merge (one); replace (two)\n  Differ in:    save-delay: 5s (one); 9s (two)\n")
-	assert.Contains(t, e.run("status", "-o", "wide").stdout, "  two: alive, v-two\n    restore-mode=replace\n    save-delay=9s\n")
+	assert.Regexp(t, `  two: alive, last heard \d+s ago, v-two\n    restore-mode=replace\n    save-delay=9s\n`, e.run("status", "-o", "wide").stdout)
 	assert.Contains(t, e.run("status", "-o", "json").stdout, `"restore-mode": "merge"`)
 
 	require.NoError(t, e.client.Delete(t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: e.members, Name: "two"}}))

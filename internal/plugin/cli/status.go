@@ -98,15 +98,16 @@ cannot be read. These count as stuck:
   than --stuck-after
   a node that has had the startup taint for longer than --stuck-after, whether or
   not it has the marker that processors look for
-  a node whose record has followed another one for longer than --stuck-after
+  a node whose record has belonged to another Node of its name for longer than
+  --stuck-after
 
 A node that waits in a long queue is not stuck while the processors apply late
 transactions, and for 30 seconds after the last one, unless it has waited for
-more than twice as long as these.
+more than twice as long as the transactions that they have just applied.
 
-A replica that was killed counts as alive until its Lease ends. The line Silent
-names replicas that have not renewed their Lease in time, or whose clock is
-behind, and -o wide shows when each was last heard.`,
+A replica that was killed counts as alive until its Lease ends. The line Silent,
+which makes nothing unwell, names replicas that have not renewed their Lease in
+time, or whose clock is behind. -o wide shows when each was last heard.`,
 		Example: `  # show the status
   kubectl nodekeeper status
 

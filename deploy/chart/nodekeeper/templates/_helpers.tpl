@@ -1,20 +1,24 @@
 {{/* The labels that Helm users expect. Selectors do not have them, so that they may change. */}}
-{{- define "nodekeeper.labels" -}}
+{{- define "nodekeeper.helmLabels" -}}
 app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name (.Chart.Version | replace "+" "_") | quote }}
+{{- end }}
+
+{{/* The labels of most objects. */}}
+{{- define "nodekeeper.labels" -}}
+{{ include "nodekeeper.helmLabels" . }}
 {{- with .Values.commonLabels }}
 {{ toYaml . }}
 {{- end }}
 {{- end }}
 
-{{/* The labels by which Prometheus selects: those of commonLabels are there already. */}}
+{{/* The labels of what Prometheus selects: monitoring.labels win over commonLabels. */}}
 {{- define "nodekeeper.monitoringLabels" -}}
-{{- range $key, $value := .Values.monitoring.labels }}
-{{- if not (hasKey $.Values.commonLabels $key) }}
-{{ $key }}: {{ $value | quote }}
-{{- end }}
+{{ include "nodekeeper.helmLabels" . }}
+{{- with merge (deepCopy .Values.monitoring.labels) .Values.commonLabels }}
+{{ toYaml . }}
 {{- end }}
 {{- end }}
 
