@@ -1,6 +1,7 @@
 package faults
 
 import (
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
@@ -17,5 +18,9 @@ func Fake() *fake.ClientBuilder {
 	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, coordinationv1.AddToScheme, eventsv1.AddToScheme} {
 		utilruntime.Must(add(scheme))
 	}
+	// The plugin reads these as metadata. The fake client adds kinds that it does not know to the
+	// scheme, while [Client] reads it.
+	scheme.AddKnownTypes(admissionregistrationv1.SchemeGroupVersion,
+		&admissionregistrationv1.MutatingWebhookConfiguration{}, &admissionregistrationv1.MutatingWebhookConfigurationList{})
 	return fake.NewClientBuilder().WithScheme(scheme)
 }
