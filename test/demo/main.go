@@ -21,8 +21,9 @@ func main() {
 	story.Main(story.Demo{Name: "demo", Title: "nodekeeper, on a cluster of its own", Open: open})
 }
 
-// guide lists commands to try while everything keeps running. %[1]s is the path of the kubeconfig, %[2]s a node, %[3]s the directory
-// of the programs, and %[4]s that of a kubectl for people who have none.
+// guide lists commands to try while everything keeps running. %[1]s is the path of the kubeconfig,
+// %[2]s a node, %[3]s the directory of the programs, and %[4]s that of a kubectl for people who have
+// none.
 const guide = `
   export KUBECONFIG=%[1]s
   export PATH=%[3]s:$PATH:%[4]s
@@ -57,18 +58,16 @@ type demo struct {
 }
 
 func open(ctx context.Context, s *story.Stage) (*story.Story, error) {
-	d := &demo{Stage: s, user: &user{api: s.API, want: map[string]map[string]string{}}, see: newWitness(s.Screen)}
-	ctx, stop := context.WithCancel(context.WithoutCancel(ctx)) // the events are shown until the end
 	plugin, err := programs.Path("kubectl-nodekeeper")
 	if err != nil {
-		stop()
 		return nil, err
 	}
 	assets, err := controlplane.Assets()
 	if err != nil {
-		stop()
 		return nil, err
 	}
+	d := &demo{Stage: s, user: &user{api: s.API, want: map[string]map[string]string{}}, see: newWitness(s.Screen)}
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx)) // the events are shown until the end
 	t := &story.Story{Steps: d.steps(), Figures: d.see.figures, Guide: fmt.Sprintf(guide, s.Plane.Kubeconfig, worker1, filepath.Dir(plugin), assets), Close: stop}
 	if err := d.see.start(ctx, s.Config); err != nil {
 		return t, err

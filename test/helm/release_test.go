@@ -1,5 +1,6 @@
-// Package helm_test compares the objects of the chart with those of the manifests, and installs, upgrades and uninstalls it in a
-// real API server, as the command helm does. There are no controllers, so no pod starts and no namespace goes.
+// Package helm_test compares the objects of the chart with those of the manifests, and installs,
+// upgrades and uninstalls it in a real API server, as the command helm does. There are no
+// controllers, so no pod starts and no namespace goes.
 package helm_test
 
 import (

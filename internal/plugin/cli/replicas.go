@@ -23,7 +23,7 @@ func writeReplicas(w io.Writer, replicas []inspect.Replica, now time.Time, wide 
 	line := output.Lines(w)
 	line("  Version", "%s", describeVersions(replicas, ""))
 	for _, r := range replicas {
-		if r.IsAlive && r.Silence > 0 {
+		if r.Silent() {
 			line("  Silent", "%s, last heard %s ago", r.Name, duration.HumanDuration(r.Silence))
 		}
 	}

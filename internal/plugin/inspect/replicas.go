@@ -62,6 +62,9 @@ func (r Replica) Ready() bool {
 	return r.IsAlive && (r.Service != WebhookService || !r.IsStandby)
 }
 
+// Silent reports whether the replica counts as alive, but has not renewed its Lease in time.
+func (r Replica) Silent() bool { return r.IsAlive && r.Silence > 0 }
+
 // place is the place of a replica on a ring.
 type place struct {
 	Replica

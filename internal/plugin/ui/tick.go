@@ -131,7 +131,7 @@ func (f *Feed) replicasLocked(survey *inspect.Survey, servers *inspect.Servers) 
 	gone := f.replicas
 	f.replicas = map[string]bool{}
 	for _, r := range survey.Replicas {
-		row := replicaRow{Name: r.Name, Service: r.Service, Alive: r.IsAlive, Standby: r.IsStandby, Silent: r.IsAlive && r.Silence > 0, Version: r.Version, Problem: r.SettingsProblem}
+		row := replicaRow{Name: r.Name, Service: r.Service, Alive: r.IsAlive, Standby: r.IsStandby, Silent: r.Silent(), Version: r.Version, Problem: r.SettingsProblem}
 		if r.Service == inspect.ProcessorService && len(survey.Nodes) > 0 {
 			row.Nodes = owned[r.Name]
 			row.Share = float64(row.Nodes) * 100 / float64(len(survey.Nodes))

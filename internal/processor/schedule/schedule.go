@@ -56,7 +56,8 @@ type Pending struct {
 	// first of them was recorded.
 	Urgent      bool
 	UrgentSince time.Time
-	// Ended reports whether the last transaction is the end of an incarnation, and Ends whether any is.
+	// Ended reports whether the last transaction is the end of an incarnation, and Ends whether any
+	// is.
 	Ended, Ends bool
 }
 
@@ -111,8 +112,8 @@ func Due(p Pending, place ring.Place, batch time.Duration, seen time.Time) time.
 	return due.Add(failover(place))
 }
 
-// DueAtLast returns from when on a process that works on a node is late. It is [Due], except that the
-// end of an incarnation may have waited for the node to return, even if that is no longer the last
+// DueAtLast returns the time after which work on a node is late. It is [Due], except that the end of
+// an incarnation may have waited for the node to return, even if it is no longer the last
 // transaction.
 func DueAtLast(p Pending, place ring.Place, batch time.Duration, seen time.Time) time.Time {
 	p.Ended = p.Ends

@@ -25,13 +25,13 @@ const (
 	LateAnnotation    = "nodekeeper.dev/applied-late" // see [Late]
 )
 
-// LateAfter is how long after its due time a transaction counts as late. The end of a node, which is
-// due after nine batch periods, is late by default before status calls it stuck.
+// LateAfter is how long after its due time a transaction counts as late. The end of a node, which
+// is due after nine batch periods, is late by default before status calls it stuck.
 const LateAfter = 10 * time.Second
 
 // Late is when a processor last applied transactions late, by the clock that sets the renewTime of
-// its Lease, and how late the latest of them was. It distinguishes a long queue that is being applied
-// from one that is stuck, and from a node that others have overtaken.
+// its Lease, and how late the latest of them was. It distinguishes a long queue that is being
+// applied from one that is stuck, and from a node that others have overtaken.
 type Late struct {
 	At time.Time
 	By time.Duration
