@@ -32,7 +32,9 @@ func TestLateTransactionsArePublished(t *testing.T) {
 	lease := make(notes, 10)
 	c.process(t, setup{lease: lease})
 	inTime, late := c.addNode(t, c.name("in-time"), set{"a": "1"}), c.addNode(t, c.name("late"), set{"a": "1"})
-	c.put(t, seen(txn.Updated, inTime))
+	soon := seen(txn.Updated, inTime)
+	soon.ObservedAt = soon.ObservedAt.Add(time.Minute) // even if this takes long
+	c.put(t, soon)
 	c.waitApplied(t, inTime.Name)
 	assert.Empty(t, lease)
 
@@ -95,7 +97,9 @@ func TestNothingAppliedIsNotLate(t *testing.T) {
 	lease := make(notes, 10)
 	c.process(t, setup{lease: lease, history: unconfirmed(t), ghosts: []*corev1.ConfigMap{cm}})
 	after := c.addNode(t, c.name("after"), set{"a": "1"})
-	c.put(t, seen(txn.Updated, after))
+	soon := seen(txn.Updated, after)
+	soon.ObservedAt = soon.ObservedAt.Add(time.Minute) // even if this takes long
+	c.put(t, soon)
 	c.waitApplied(t, after.Name, n.Name)
 	assert.Nil(t, c.record(t, n.Name))
 	assert.Empty(t, lease)

@@ -51,6 +51,7 @@ func (s *story) webhook() {
 	port := freePort(s.t)
 	config := all[admissionv1.MutatingWebhookConfiguration](s.t, s.variant.render(s.t), "MutatingWebhookConfiguration")[0]
 	config.Webhooks[0].ClientConfig.Service.Port = new(int32(port))
+	config.Webhooks[0].TimeoutSeconds = new(int32(30)) // a busy machine may take longer than the second of the manifests, and then the Node is created without an answer
 	here := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: systemNamespace, Name: "webhook"},
 		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "localhost"},

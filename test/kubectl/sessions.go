@@ -61,7 +61,7 @@ var (
 	uidPattern     = regexp.MustCompile(`\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b`)
 	timePattern    = regexp.MustCompile(`\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`)
 	clockPattern   = regexp.MustCompile(`(?m)^\d\d:\d\d:\d\d\.\d{3}\b`)
-	agePattern     = regexp.MustCompile(`\b\d{1,3}s( *)`)
+	agePattern     = regexp.MustCompile(`\b(?:[2-9]m)?\d{1,3}s( *)`) // on a busy machine more than two minutes, as kubectl prints them
 	versionPattern = regexp.MustCompile(`\b[1-9]\d{3}\b`)
 )
 

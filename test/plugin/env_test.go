@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -176,13 +177,24 @@ func (e *env) start(program string, args ...string) *programs.Program {
 	ctx, cancel := context.WithTimeout(e.t.Context(), patience)
 	defer cancel()
 	require.NoError(e.t, p.WaitReady(ctx))
+	e.eventually(func(c *assert.CollectT) { assert.True(c, e.isMember(c, p.Identity)) }, "%s is a member", p.Identity) // a processor is ready before
 	return p
 }
 
-// stop terminates a program as Kubernetes does.
+// stop terminates a program as Kubernetes does, and waits until the others know.
 func (e *env) stop(p *programs.Program) {
 	e.t.Helper()
 	require.NoError(e.t, p.Stop(stopTimeout))
+	e.eventually(func(c *assert.CollectT) { assert.False(c, e.isMember(c, p.Identity)) }, "%s is no member", p.Identity) // on a busy machine it gives up the release of its Lease
+}
+
+// isMember reports whether a replica holds its Lease.
+func (e *env) isMember(t require.TestingT, identity string) bool {
+	l := &coordinationv1.Lease{}
+	err := e.client.Get(e.t.Context(), types.NamespacedName{Namespace: e.members, Name: identity}, l)
+	require.NoError(t, client.IgnoreNotFound(err))
+	return err == nil && l.Spec.HolderIdentity != nil && *l.Spec.HolderIdentity == identity &&
+		time.Since(l.Spec.RenewTime.Time) < time.Duration(*l.Spec.LeaseDurationSeconds)*time.Second
 }
 
 // set is a set of labels.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -57,12 +58,29 @@ func TestPageSaysWhichRightItLacks(t *testing.T) {
 	}
 }
 
-// grant gives a user rights in a namespace, or in the whole cluster.
+// grant gives a user rights in a namespace, or in the whole cluster, and waits until the API server
+// knows them.
 func (e *env) grant(user, namespace string, rule rbacv1.PolicyRule) {
 	e.t.Helper()
 	if len(rule.Verbs) == 0 {
 		return
 	}
+	e.bind(user, namespace, rule)
+	for _, verb := range rule.Verbs {
+		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+			User:               user,
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: verb, Group: rule.APIGroups[0], Resource: rule.Resources[0]},
+		}}
+		e.eventually(func(c *assert.CollectT) {
+			require.NoError(c, e.client.Create(e.t.Context(), review))
+			assert.True(c, review.Status.Allowed)
+		}, "%s may %s %s", user, verb, rule.Resources[0])
+	}
+}
+
+// bind gives a user rights.
+func (e *env) bind(user, namespace string, rule rbacv1.PolicyRule) {
+	e.t.Helper()
 	meta := metav1.ObjectMeta{GenerateName: "test-", Namespace: namespace}
 	subjects := []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}}
 	if namespace == "" {

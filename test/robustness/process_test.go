@@ -23,9 +23,9 @@ const (
 	// ending early. Kubernetes does the same with longer delays.
 	minBackoff = 500 * time.Millisecond
 	maxBackoff = 4 * time.Second
-	// stopTimeout is the time in which a program must stop: the five seconds that it promises, plus a
-	// margin for a busy machine.
-	stopTimeout = 10 * time.Second
+	// stopTimeout is the time in which a program must stop: the five seconds that it promises, plus
+	// the time for which a busy machine may stall. Kubernetes kills a pod after 30 s.
+	stopTimeout = 28 * time.Second
 )
 
 // process is one of the programs. It is restarted whenever it ends. It is safe for concurrent use.

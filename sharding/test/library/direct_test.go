@@ -67,7 +67,7 @@ func (c *cluster) direct(at *exclusive, name string) setup {
 	s := with(&work{do: func(ctx context.Context, req reconcile.Request) error { return at.work(ctx, name, req.Name) }})
 	s.config = rest.CopyConfig(c.config)
 	s.config.UserAgent = name
-	s.options.Kinds, s.options.LeaseDuration = []client.Object{&corev1.Secret{}}, 15*time.Second
+	s.options.Kinds, s.options.LeaseDuration = []client.Object{&corev1.Secret{}}, longLease
 	return s
 }
 

@@ -3,6 +3,7 @@ package library
 import (
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -63,9 +64,12 @@ func TestExamplesShareObjects(t *testing.T) {
 		c.isBalanced(t, "web-0", "web-1")
 		c.hasChecksums(t, 40)
 	}, "the second has its share")
+	asked := time.Now()
 	require.NoError(t, second.Stop(patience))
 	assert.Zero(t, second.ExitCode(), second.Output())
-	assert.NotContains(t, c.owners(t), "web-1", "it ends when it has none")
+	if time.Since(asked) < 20*time.Second { // the default of LeaveTimeout, after which it ends with what it has
+		assert.NotContains(t, c.owners(t), "web-1", "it ends when it has none")
+	}
 	c.eventually(func(t *assert.CollectT) {
 		c.isBalanced(t, "web-0")
 		c.hasChecksums(t, 40)

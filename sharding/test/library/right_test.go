@@ -146,7 +146,7 @@ func TestFrozenExampleSendsNothing(t *testing.T) {
 	c := newCluster(t)
 	c.secrets(30)
 	journal := filepath.Join(t.TempDir(), "journal")
-	frozen := c.example("web-0", journal, "--lease-duration=15s", "--work=2s")
+	frozen := c.example("web-0", journal, "--lease-duration=30s", "--work=2s")
 	c.eventually(func(t *assert.CollectT) {
 		begun := 0
 		for _, e := range readJournal(t, journal) {

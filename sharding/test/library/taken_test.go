@@ -164,9 +164,9 @@ func TestRingThatIsDeletedAndCreatedAgain(t *testing.T) {
 		t.Helper()
 		c.eventually(func(t *assert.CollectT) { assert.GreaterOrEqual(t, len(readJournal(t, journals[i])), n) }, "it is at work")
 	}
-	c.example("web-0", journals[0], "--work=5m", "--lease-duration=30s")
+	c.example("web-0", journals[0], "--work=5m")
 	hasBegun(0, 1)
-	c.example("web-1", journals[1], "--work=10ms", "--lease-duration=30s")
+	c.example("web-1", journals[1], "--work=10ms")
 	c.eventually(func(t *assert.CollectT) { assert.Len(t, c.status(t).Table.Shards, 2) }, "both are in the table")
 	again := &v1alpha1.ClusterRing{ObjectMeta: metav1.ObjectMeta{Name: c.ring.Name}, Spec: *c.ring.Spec.DeepCopy()}
 	require.NoError(t, c.Delete(t.Context(), c.ring))

@@ -342,8 +342,8 @@ func TestPage(t *testing.T) {
 	record("owner", "kubectl rings owner secret/s2 -o jsonpath='{.rings[0].owner}{\"\\n\"}'")
 	record("list", "kubectl rings list")
 	record("show", "kubectl rings show website")
-	assert.Regexp(t, `web-0 +ready +\d+s +512 +50.0% +\d+s +\d+s +2 +web-0\n`, e.Must("show", ringName, "-o", "wide"))
-	assert.Regexp(t, `website +True +2 +2 +0 +0 +True +\d+s +\d+ +web-system +secrets\n`, e.Must("list", "-o", "wide"))
+	assert.Regexp(t, `web-0 +ready +[\dms]+ +512 +50.0% +[\dms]+ +[\dms]+ +2 +web-0\n`, e.Must("show", ringName, "-o", "wide"))
+	assert.Regexp(t, `website +True +2 +2 +0 +0 +True +[\dms]+ +\d+ +web-system +secrets\n`, e.Must("list", "-o", "wide"))
 	assert.Contains(t, e.Must("show", ringName, "-o", "yaml"), "sharePercent: 50")
 	kubectl.Golden(t, filepath.Join("..", "..", "docs", "cli.md"), e.page(sessions.All()), *update)
 }

@@ -163,21 +163,15 @@ func (c *cluster) failing(identity string, args ...string) *programs.Program {
 	return p
 }
 
-// sharder starts a sharder that ends with the test. It must be the only one.
+// sharder starts a sharder without leader election, which ends with the test. It must be the only
+// one.
 func (c *cluster) sharder(identity string, args ...string) *programs.Program {
-	c.t.Helper()
-	return c.candidate(identity, append(args, alone)...)
-}
-
-// candidate starts a sharder with leader election. It ends with the test; on a busy machine it may
-// lose its Lease earlier.
-func (c *cluster) candidate(identity string, args ...string) *programs.Program {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
 	defer cancel()
 	var err error
 	for range 3 { // a sharder that starts while the machine stalls gives up on the API server; Kubernetes would restart it
-		p, started := programs.Start("sharder", identity, c.kubeconfig, args...)
+		p, started := programs.Start("sharder", identity, c.kubeconfig, append(args, alone)...)
 		require.NoError(c.t, started)
 		c.t.Cleanup(func() {
 			assert.NoError(c.t, p.Stop(stopTimeout))

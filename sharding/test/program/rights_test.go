@@ -78,7 +78,9 @@ func TestMissingRightDelaysNoOther(t *testing.T) {
 		assert.Equal(collect, "MovesFailing", reasonOf(s, "Balanced"))
 		assert.True(collect, meta.IsStatusConditionTrue(c.status(collect, other).Conditions, "Balanced"))
 	})
-	assert.Regexp(t, `secrets.*is forbidden: User \S+limited-sharder\S+ cannot patch resource`, p.Output())
+	require.EventuallyWithT(t, func(collect *assert.CollectT) { // the status is written first
+		assert.Regexp(collect, `secrets.*is forbidden: User \S+limited-sharder\S+ cannot patch resource`, p.Output())
+	}, patience, period)
 
 	late := c.child(nil, "late", nil)
 	c.eventually(ring, func(collect *assert.CollectT, _ *v1alpha1.ClusterRingStatus) {

@@ -21,7 +21,7 @@ func TestSharderEndsAfterEtcdWasRestored(t *testing.T) {
 	ring := c.create(c.ring(""))
 	backup := filepath.Join(t.TempDir(), "backup")
 	require.NoError(t, c.plane.BackUp(backup))
-	leads := c.candidate("leads", "--leader-elect=false")
+	leads := c.sharder("leads")
 	for _, name := range []string{"web-0", "web-1"} {
 		c.lease(ring, name, 600, 0)
 	}
