@@ -93,6 +93,27 @@ func TestFailedResumeIsInterruption(t *testing.T) {
 	})
 }
 
+// TestRefusedFirstWatchIsNotInterruption: Kubernetes 1.30 refuses watches that begin with the
+// existing objects, and the reflector then lists them.
+func TestRefusedFirstWatchIsNotInterruption(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := &cluster{resourceVersion: "300"}, rewind.New()
+		lw := c.through(d)
+		c.isDown = true
+		require.ErrorIs(t, resumeFrom(t, lw, ""), errDown)
+		c.isDown = false
+		require.NoError(t, listFrom(t, lw, ""))
+		require.NoError(t, resumeFrom(t, lw, "300"))
+		assert.False(t, d.Unconfirmed(time.Now()))
+		assert.Zero(t, d.LastResumed())
+
+		c.isDown = true
+		time.Sleep(time.Minute)
+		require.ErrorIs(t, resumeFrom(t, lw, ""), errDown)
+		assert.True(t, d.Unconfirmed(time.Now()), "this watch was open before")
+	})
+}
+
 // listFrom lists objects that are not older than a resourceVersion.
 func listFrom(t *testing.T, lw toolscache.ListerWatcherWithContext, from string) error {
 	t.Helper()

@@ -35,6 +35,8 @@ type stream struct {
 	// ends is when the open watch must end: a watch that resumes then was not interrupted. It is
 	// zero if none is open.
 	ends time.Time
+	// opened reports that a watch was open before.
+	opened bool
 }
 
 var _ toolscache.ListerWatcherWithContext = (*stream)(nil)
@@ -63,7 +65,11 @@ func (s *stream) WatchWithContext(ctx context.Context, options metav1.ListOption
 	}
 	opened, err := s.lw.WatchWithContext(ctx, options)
 	if err != nil {
-		s.detector.interrupt(s)
+		// An API server without WatchList refuses a first watch that begins with the existing objects,
+		// and the reflector then lists them: nothing was interrupted.
+		if s.opened {
+			s.detector.interrupt(s)
+		}
 		return nil, err
 	}
 	// etcd may have been restored since the comparison, or since the previous watch ended.
@@ -75,6 +81,7 @@ func (s *stream) WatchWithContext(ctx context.Context, options metav1.ListOption
 		s.detector.interrupt(s)
 		return nil, err
 	}
+	s.opened = true
 	if options.TimeoutSeconds != nil {
 		s.ends = time.Now().Add(time.Duration(*options.TimeoutSeconds) * time.Second)
 	}
