@@ -103,23 +103,24 @@ images: ## pack the services as images of tag TAG (dev) into bin/images/*.tar, f
 
 CONTROLPLANE ?=
 .PHONY: controlplane
-controlplane: $(CONTROLPLANE_READY) ## download etcd, kube-apiserver and kubectl for the tests, or build them if that fails (minutes, once); CONTROLPLANE=build: build them; not if KUBEBUILDER_ASSETS is set
+controlplane: $(CONTROLPLANE_READY) ## download etcd, kube-apiserver and kubectl for the tests, or build them if that fails (minutes, once); CONTROLPLANE=build: build them; KUBE=1.30: build those of Kubernetes 1.30, which the tests of all targets then use; not if KUBEBUILDER_ASSETS is set
 
 # kube-apiserver is what hack/controlplane writes last.
-$(CONTROLPLANE_DIR)/kube-apiserver: hack/controlplane/go.mod hack/controlplane/go.sum hack/controlplane/envtest.sum
+$(CONTROLPLANE_DIR)/kube-apiserver: hack/controlplane/go.mod hack/controlplane/go.sum hack/controlplane/envtest.sum $(if $(KUBE),hack/controlplane/kubernetes.sum)
 	@go -C hack/controlplane build -o $(CURDIR)/bin/hack/ .
-	@bin/hack/controlplane -o $(CONTROLPLANE_DIR) $(if $(filter build,$(CONTROLPLANE)),-build)
+	@bin/hack/controlplane -o $(CONTROLPLANE_DIR) $(if $(filter build,$(CONTROLPLANE)),-build) $(addprefix -kube=,$(KUBE))
 
 ifneq ($(filter build,$(CONTROLPLANE))$(filter-out $(wildcard $(CONTROLPLANE_PROGRAMS)),$(CONTROLPLANE_PROGRAMS)),)
 .PHONY: $(CONTROLPLANE_DIR)/kube-apiserver
 endif
 
 # Everything else of a build is in the sources, but for the Go toolchain: RELEASE.md.
+PLATFORMS ?=
 .PHONY: release
-release: ## build everything of a release into dist/: VERSION=v1.2.3
+release: ## build everything of a release into dist/: VERSION=v1.2.3; PLATFORMS=linux/amd64: for these platforms only, for a quick look
 	@git diff --quiet HEAD && [ -z "$$(git ls-files --others --exclude-standard)" ] || { echo "there are changes that are not committed: a release is built from a commit" >&2; exit 1; }
 	$(call hack,release) -version "$(VERSION)" -commit $(COMMIT) -created $(COMMIT_TIME) -ldflags "-s -w $(STAMP)" \
-		-homepage $(HOMEPAGE) -repository $(REPOSITORY) -registry $(REGISTRY) -o dist
+		-homepage $(HOMEPAGE) -repository $(REPOSITORY) -registry $(REGISTRY) $(addprefix -platforms=,$(PLATFORMS)) -o dist
 
 .PHONY: release-check
 release-check: ## build a release for all platforms twice, in different directories and the second time without Go's build cache, and compare (an hour on two cores)

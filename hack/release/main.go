@@ -33,6 +33,8 @@ func main() {
 // semver matches the versions that Go modules, Krew, Helm and image tags all accept.
 var semver = regexp.MustCompile(`^v(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[0-9A-Za-z.-]+)?$`)
 
+const allPlatforms = "linux/amd64,linux/arm64,darwin/amd64,darwin/arm64,windows/amd64,windows/arm64"
+
 func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("release", flag.ContinueOnError)
 	var r release
@@ -45,8 +47,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	flags.StringVar(&r.homepage, "homepage", "", "`URL` of the site")
 	flags.StringVar(&r.repository, "repository", "", "`URL` of the sources; the files of a release are below it")
 	flags.StringVar(&r.registry, "registry", "", "registry and path of the images")
-	architectures := flags.String("architectures", "amd64,arm64", "what to build images for")
-	platforms := flags.String("platforms", "linux/amd64,linux/arm64,darwin/amd64,darwin/arm64,windows/amd64,windows/arm64", "what to build the plugins for")
+	platforms := flags.String("platforms", allPlatforms, "build the plugins for these, and images for those of linux")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -59,15 +60,18 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		}
 	}
 	r.created = time.Unix(*created, 0).UTC()
-	for architecture := range strings.SplitSeq(*architectures, ",") {
-		r.architectures = append(r.architectures, target{"linux", architecture})
-	}
 	for platform := range strings.SplitSeq(*platforms, ",") {
 		goos, arch, found := strings.Cut(platform, "/")
 		if !found {
 			return fmt.Errorf("-platforms %q: give OS/ARCH", platform)
 		}
 		r.platforms = append(r.platforms, target{goos, arch})
+		if goos == "linux" {
+			r.architectures = append(r.architectures, target{goos, arch})
+		}
+	}
+	if r.architectures == nil {
+		return fmt.Errorf("-platforms %s: give one of linux, too, for which images are built", *platforms)
 	}
 	if err := r.build(ctx); err != nil {
 		return err

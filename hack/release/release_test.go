@@ -38,7 +38,7 @@ func arguments(root, out string) []string {
 		"-homepage=https://example.com", "-repository=https://example.com/sources", "-registry=registry.example.com/nodekeeper",
 	}
 	if !*full {
-		args = append(args, "-architectures="+runtime.GOARCH, "-platforms="+runtime.GOOS+"/"+runtime.GOARCH)
+		args = append(args, "-platforms=linux/"+runtime.GOARCH)
 	}
 	return args
 }
@@ -182,8 +182,9 @@ func TestBadFlagsAreRefused(t *testing.T) {
 		"build metadata":    {"-version=v1.2.3+x", "give one like v1.2.3"},
 		"no registry":       {"-registry=", "-registry"},
 		"no platform":       {"-platforms=linux", "OS/ARCH"},
+		"no images":         {"-platforms=darwin/arm64", "one of linux"},
 		"a used directory":  {"-o=" + used, "is not empty"},
-		"an unknown target": {"-architectures=z80", "building for linux_z80"},
+		"an unknown target": {"-platforms=linux/z80", "building for linux_z80"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			args := append(arguments(filepath.Join("..", ".."), filepath.Join(t.TempDir(), "dist")), tc.change)
