@@ -59,7 +59,7 @@ func TestShowSaysThatNoProcessorIsReady(t *testing.T) {
 	e := newEnv(t)
 	e.create("node-1", of("node-1", "r1"))
 	e.pend(txn.Updated, "node-1", 0)
-	e.lock("node-1", "processor-9", time.Hour, nodelock.LeaseDuration)
+	e.lock("node-1", "processor-9", time.Hour+10*time.Second, nodelock.LeaseDuration)
 	why, text := e.waiting(t, "node-1")
 	assert.Equal(t, []inspect.WaitReason{inspect.NoProcessor, inspect.Locked}, why.Reasons)
 	assert.True(t, why.Lock.IsExpired)
