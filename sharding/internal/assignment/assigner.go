@@ -1,10 +1,12 @@
 package assignment
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
+	"strings"
 	"sync"
 	"time"
 
@@ -47,7 +49,7 @@ type assigner struct {
 	mu       sync.Mutex
 	view     *view
 	trackers map[v1alpha1.GroupResource]*tracker
-	failing  map[moving]bool // objects whose last write failed
+	failing  map[moving]error // objects whose last write failed
 	// unresolved are the resources for which it is unknown whether the API server serves them.
 	unresolved map[v1alpha1.GroupResource]error
 	// seenLive are the shards that this process has ever seen alive.
@@ -72,7 +74,7 @@ func newAssigner(ctx context.Context, c *Controller, of *v1alpha1.ClusterRing) *
 	a := &assigner{
 		Controller: c, name: of.Name, uid: of.UID, keys: keysOf(c.Dialect.PrefixOf(of), of.Name), dirty: signal.New(),
 		trackers: map[v1alpha1.GroupResource]*tracker{},
-		failing:  map[moving]bool{}, gone: map[string]reading{}, unresolved: map[v1alpha1.GroupResource]error{}, seenLive: map[string]bool{},
+		failing:  map[moving]error{}, gone: map[string]reading{}, unresolved: map[v1alpha1.GroupResource]error{}, seenLive: map[string]bool{},
 	}
 	c.metrics.begin(of.Name)
 	ctx, a.stop = context.WithCancel(logf.IntoContext(ctx, logf.FromContext(ctx).WithValues("ring", of.Name)))
@@ -183,7 +185,7 @@ func (a *assigner) drop(resource v1alpha1.GroupResource) {
 	}
 	t.stop()
 	a.moves.forget(t)
-	maps.DeleteFunc(a.failing, func(o moving, _ bool) bool { return o.of == t })
+	maps.DeleteFunc(a.failing, func(o moving, _ error) bool { return o.of == t })
 	delete(a.trackers, resource)
 }
 
@@ -279,7 +281,7 @@ func (a *assigner) recordFailure(ctx context.Context, t *tracker, key types.Name
 		return
 	}
 	a.mu.Lock()
-	a.failing[moving{t, key}] = true
+	a.failing[moving{t, key}] = err
 	a.mu.Unlock()
 	a.requestReport()
 	logf.FromContext(ctx).Error(err, "Assigning an object failed", "resource", t.mapping.Resource.String(), "object", key)
@@ -289,7 +291,7 @@ func (a *assigner) recordFailure(ctx context.Context, t *tracker, key types.Name
 func (a *assigner) clearFailure(t *tracker, key types.NamespacedName) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.failing[moving{t, key}] {
+	if a.failing[moving{t, key}] != nil {
 		delete(a.failing, moving{t, key})
 		a.requestReport()
 	}
@@ -330,6 +332,7 @@ func (a *assigner) reportOnce() {
 	a.resyncs.observe(state, epoch, time.Now())
 	balanced, isBalanced := a.resyncs.balanced(state)
 	a.metrics.unassigned.WithLabelValues(a.name).Set(float64(state.unassigned))
+	a.metrics.failing.WithLabelValues(a.name).Set(float64(state.failing))
 	a.metrics.oldest.WithLabelValues(a.name).Set(state.oldest.Seconds())
 	a.Reports.Change(a.name, func(r *ring.Report) {
 		r.Moving, r.Unassigned = int32(state.moving), int32(state.unassigned) //nolint:gosec // far below the limit
@@ -341,8 +344,10 @@ func (a *assigner) reportOnce() {
 // state counts the objects of a ring that are not at rest.
 type state struct {
 	unassigned, moving, found, late, failing int
-	oldest                                   time.Duration
-	synced                                   bool
+	// failure is the error of one of the failing objects.
+	failure string
+	oldest  time.Duration
+	synced  bool
 }
 
 // isQuiet reports whether no object moves or waits for an assignment.
@@ -350,7 +355,7 @@ func (s state) isQuiet() bool { return s.synced && s.unassigned+s.moving+s.found
 
 func (a *assigner) state(v *view) state {
 	a.mu.Lock()
-	s := state{moving: a.moves.count(), failing: len(a.failing), synced: true}
+	s := state{moving: a.moves.count(), failing: len(a.failing), failure: firstFailure(a.failing), synced: true}
 	a.mu.Unlock()
 	for _, t := range a.tracked() {
 		unassigned, found := t.pending(v)
@@ -362,4 +367,23 @@ func (a *assigner) state(v *view) state {
 		s.synced = s.synced && t.isSynced()
 	}
 	return s
+}
+
+// maxFailure is the maximum length of an error in a condition or an event. Events can have 1 KiB.
+const maxFailure = 600
+
+// firstFailure returns the error of the first failing object in the order of their names, so that
+// the text changes only if the first object does.
+func firstFailure(failing map[moving]error) string {
+	var first moving
+	for o := range failing {
+		if first.of == nil || cmp.Or(cmp.Compare(o.of.resource.Resource, first.of.resource.Resource), cmp.Compare(o.key.String(), first.key.String())) < 0 {
+			first = o
+		}
+	}
+	if first.of == nil {
+		return ""
+	}
+	text := failing[first].Error()
+	return strings.ToValidUTF8(text[:min(len(text), maxFailure)], "")
 }

@@ -121,7 +121,7 @@ func (c *children) move(ctx context.Context, b *batch) {
 	for uid, r := range b.moves {
 		key := keyFor(r.main)
 		if r.err != nil {
-			c.of.recordFailure(ctx, r.of, key, r.err)
+			c.of.handleError(ctx, r.of, key, r.err)
 			if !r.mainMoved {
 				r.of.setScattered(uid)
 			}

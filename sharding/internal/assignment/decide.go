@@ -111,7 +111,7 @@ func (t *tracker) handleConflict(key types.NamespacedName, err error) error {
 	if t.forgetFound(key) || apierrors.IsNotFound(err) {
 		return nil // the next resync finds it if necessary
 	}
-	return err // the watch may be behind, or the API server refuses the change
+	return err // the watch may be behind
 }
 
 // processMain performs the next action on a main object.
@@ -364,7 +364,11 @@ func (t *tracker) write(ctx context.Context, m *metav1.PartialObjectMetadata, to
 	if wasFound {
 		t.of.resyncs.markMoved()
 	}
-	after, err := write(ctx, t.client.Namespace(m.Namespace), m, []string{t.keys.shard, t.keys.drain}, to)
+	known := []string{t.keys.shard, t.keys.drain}
+	if t.keyLabel != "" {
+		known = append(known, t.keyLabel) // it determines where the object belongs
+	}
+	after, err := write(ctx, t.client.Namespace(m.Namespace), m, known, to)
 	if err != nil {
 		return nil, err
 	}

@@ -9,7 +9,7 @@ import (
 // metrics are the metrics of all rings.
 type metrics struct {
 	assignments, moves, drains, conflicts *prometheus.CounterVec
-	unassigned, oldest                    *prometheus.GaugeVec
+	unassigned, oldest, failing           *prometheus.GaugeVec
 	resyncs, handovers                    *prometheus.HistogramVec
 }
 
@@ -32,6 +32,9 @@ func newMetrics() metrics {
 		unassigned: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "sharder_unassigned_objects", Help: "Main objects that wait for an assignment.",
 		}, []string{ring}),
+		failing: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "sharder_failing_objects", Help: "Objects whose last write has failed, for example because an admission policy or a schema refuses it. Lost races are not counted.",
+		}, []string{ring}),
 		oldest: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "sharder_oldest_drain_seconds", Help: "Age of the oldest drain, as observed by the sharder.",
 		}, []string{ring}),
@@ -49,7 +52,7 @@ func newMetrics() metrics {
 func (m metrics) begin(ring string) { m.conflicts.WithLabelValues(ring) }
 
 func (m metrics) all() []prometheus.Collector {
-	return []prometheus.Collector{m.assignments, m.moves, m.drains, m.conflicts, m.unassigned, m.oldest, m.resyncs, m.handovers}
+	return []prometheus.Collector{m.assignments, m.moves, m.drains, m.conflicts, m.unassigned, m.failing, m.oldest, m.resyncs, m.handovers}
 }
 
 // assigned counts a first assignment.
@@ -73,6 +76,7 @@ func (m metrics) forget(ring string) {
 	}
 	m.unassigned.DeletePartialMatch(of)
 	m.oldest.DeletePartialMatch(of)
+	m.failing.DeletePartialMatch(of)
 	m.resyncs.DeletePartialMatch(of)
 	m.handovers.DeletePartialMatch(of)
 }

@@ -22,9 +22,9 @@ const fieldManager = "sharder"
 // writeTimeout bounds each write.
 const writeTimeout = 5 * time.Second
 
-// errConflict means that an object has changed since it was read, or cannot be changed. The next
-// event or retry provides the current version.
-var errConflict = errors.New("the object has changed since it was read, or the API server refuses the change")
+// errConflict means that an object has changed since it was read. The next event or retry provides
+// the current version.
+var errConflict = errors.New("the object has changed since it was read")
 
 // change is a change of an object's metadata. A nil value removes a key.
 type change struct{ labels, annotations map[string]*string }
@@ -109,12 +109,36 @@ func write(ctx context.Context, c metadata.ResourceInterface, m *metav1.PartialO
 	defer cancel()
 	after, err := c.Patch(ctx, m.Name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
 	switch {
-	case apierrors.IsConflict(err) || apierrors.IsInvalid(err): // a failed test results in Invalid
+	case (apierrors.IsConflict(err) || apierrors.IsInvalid(err)) && hasChanged(ctx, c, m, known, to):
 		return nil, fmt.Errorf("%w: %w", errConflict, err)
 	case err != nil:
-		return nil, fmt.Errorf("patching %s %s/%s: %w", m.Kind, m.Namespace, m.Name, err)
+		return nil, fmt.Errorf("patching %s %s: %w", m.Kind, keyFor(m), err)
 	}
 	return after, nil
+}
+
+// hasChanged reports whether an object is not as it was read, so that a patch of it fails. The API
+// server answers a failed test in the same way as an admission policy, a webhook or a schema that
+// refuses the result of a patch; therefore only the object shows the difference. It is listed by its
+// name, because the sharder may list all resources, but not get them.
+func hasChanged(ctx context.Context, c metadata.ResourceInterface, m *metav1.PartialObjectMetadata, known []string, to change) bool {
+	all, err := c.List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + m.Name})
+	if err != nil {
+		return false // the answer to the patch is reported, and the write is retried
+	}
+	for i := range all.Items {
+		if now := &all.Items[i]; now.UID == m.UID {
+			return !isSame(m.Labels, now.Labels, slices.AppendSeq(slices.Clone(known), maps.Keys(to.labels))) ||
+				len(to.annotations) > 0 && !isSame(m.Annotations, now.Annotations, slices.Collect(maps.Keys(to.annotations)))
+		}
+	}
+	return true
+}
+
+// isSame reports whether two versions of a map have the same values for some keys. A nil map
+// differs from an empty one, as for patches.
+func isSame(a, b map[string]string, keys []string) bool {
+	return (a == nil) == (b == nil) && maps.Equal(only(a, keys...), only(b, keys...))
 }
 
 // hasNoRoom reports whether the API server has refused a change because the annotations would

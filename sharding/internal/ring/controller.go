@@ -280,7 +280,7 @@ func isNew(before, after *v1alpha1.Table) bool {
 // not problems.
 func (c *Controller) emitEvents(ring *v1alpha1.ClusterRing, before, after *v1alpha1.ClusterRingStatus) {
 	for _, condition := range after.Conditions {
-		problem := condition.Type == conditionReady || condition.Type == conditionShardsAccepted || condition.Reason == installFailed
+		problem := condition.Type == conditionReady || condition.Type == conditionShardsAccepted || condition.Reason == installFailed || condition.Reason == MovesFailing
 		if !problem || !isFalse(after, condition.Type, condition.Reason) || isFalse(before, condition.Type, condition.Reason) {
 			continue
 		}

@@ -28,6 +28,10 @@ const (
 	accepted         = "Accepted"
 )
 
+// MovesFailing is the reason of condition Balanced, and of an event, if writes to objects fail.
+// Package assignment reports it.
+const MovesFailing = "MovesFailing"
+
 // maxNamed is the number of rejected Leases or missing resources that a condition lists.
 const maxNamed = 5
 
