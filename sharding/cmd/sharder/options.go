@@ -32,7 +32,7 @@ func (o *options) addFlags(fs *flag.FlagSet) {
 	o.AddFlags(fs)
 	fs.StringVar(&o.namespace, "namespace", "sharder-system", "`namespace` of the leader election Lease; created if it is missing")
 	fs.BoolVar(&o.leaderElect, "leader-elect", true, "write only while this replica is the leader; if disabled, run only one replica")
-	fs.DurationVar(&o.syncPeriod, "sync-period", 5*time.Minute, "the maximum `duration` between retries of a failing operation, and between resyncs while they find objects to move")
+	fs.DurationVar(&o.syncPeriod, "sync-period", 5*time.Minute, "the maximum `duration` between retries of a failing operation and between resyncs while they find objects to move, and the minimum between resyncs of a ring at rest")
 	fs.IntVar(&o.concurrentMoves, "concurrent-moves", 100, "the maximum `number` of concurrent writes to objects of each resource of a ring")
 	fs.StringVar((*string)(&o.admission), "admission", string(policy.Auto), "the `mode` in which new objects are assigned to shards: \"policy\" (by admission policies, Kubernetes 1.36 or newer), \"none\" (by the sharder, after they are created) or \"auto\" (\"policy\" if the API server supports it, otherwise \"none\")")
 	fs.StringVar((*string)(&o.labelPrefix), "label-prefix", string(v1alpha1.DefaultPrefix), "`prefix` of the keys of sharding labels and annotations; it must match that of the shards; choose it before you create a ring, because labels with another prefix are not removed")

@@ -10,8 +10,10 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
@@ -55,14 +57,42 @@ type assigner struct {
 	// seenLive are the shards that this process has ever seen alive.
 	seenLive map[string]bool
 
-	goneMu sync.Mutex
-	gone   map[string]reading
+	// gone are the results of reading Leases, by shard, outside those of reading namespaces.
+	gone, outside readings
 }
 
-// reading is the result of reading the Lease of a shard.
+// reading is the result of a live read: whether something holds.
 type reading struct {
-	at     time.Time
-	isGone bool
+	at    time.Time
+	holds bool
+}
+
+// readings are the results of recent live reads, by name. The zero value is ready to use.
+type readings struct {
+	mu  sync.Mutex
+	all map[string]reading
+}
+
+// read returns the result of a read that is not older than goneFor.
+func (r *readings) read(ctx context.Context, name string, read func(context.Context) (bool, error)) (reading, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if before, ok := r.all[name]; ok && time.Since(before.at) < goneFor {
+		return before, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	at := time.Now()
+	holds, err := read(ctx)
+	if err != nil {
+		return reading{}, err
+	}
+	if r.all == nil {
+		r.all = map[string]reading{}
+	}
+	maps.DeleteFunc(r.all, func(_ string, r reading) bool { return time.Since(r.at) >= goneFor })
+	r.all[name] = reading{at, holds}
+	return r.all[name], nil
 }
 
 // until returns the deadline for sending a write that relies on the reading. A shard that returns
@@ -74,7 +104,7 @@ func newAssigner(ctx context.Context, c *Controller, of *v1alpha1.ClusterRing) *
 	a := &assigner{
 		Controller: c, name: of.Name, uid: of.UID, keys: keysOf(c.Dialect.PrefixOf(of), of.Name), dirty: signal.New(),
 		trackers: map[v1alpha1.GroupResource]*tracker{},
-		failing:  map[moving]error{}, gone: map[string]reading{}, unresolved: map[v1alpha1.GroupResource]error{}, seenLive: map[string]bool{},
+		failing:  map[moving]error{}, unresolved: map[v1alpha1.GroupResource]error{}, seenLive: map[string]bool{},
 	}
 	c.metrics.begin(of.Name)
 	ctx, a.stop = context.WithCancel(logf.IntoContext(ctx, logf.FromContext(ctx).WithValues("ring", of.Name)))
@@ -251,21 +281,28 @@ func (a *assigner) hasSeenLive(shard string) bool {
 // isGone determines, by a live read, whether a shard does not hold its Lease. The view may lack
 // shards that have joined recently.
 func (a *assigner) isGone(ctx context.Context, v *view, shard string) (reading, error) {
-	a.goneMu.Lock()
-	defer a.goneMu.Unlock()
-	if before, ok := a.gone[shard]; ok && time.Since(before.at) < goneFor {
-		return before, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
-	defer cancel()
-	at := time.Now()
-	holds, err := a.Dialect.Holds(ctx, a.Leases, v.ring, shard)
-	if err != nil {
-		return reading{}, err
-	}
-	maps.DeleteFunc(a.gone, func(_ string, r reading) bool { return time.Since(r.at) >= goneFor })
-	a.gone[shard] = reading{at: at, isGone: !holds}
-	return a.gone[shard], nil
+	return a.gone.read(ctx, shard, func(ctx context.Context) (bool, error) {
+		holds, err := a.Dialect.Holds(ctx, a.Leases, v.ring, shard)
+		return !holds, err //nolint:wrapcheck // the error needs no context
+	})
+}
+
+// isOutside determines, by a live read, whether a namespace does not belong to the ring.
+func (a *assigner) isOutside(ctx context.Context, v *view, namespace string) (reading, error) {
+	return a.outside.read(ctx, namespace, func(ctx context.Context) (bool, error) {
+		now, err := place.SelectionOf(v.ring, a.Namespace, func(selector labels.Selector) (names []string, err error) {
+			options := metav1.ListOptions{LabelSelector: selector.String(), FieldSelector: "metadata.name=" + namespace}
+			list, err := a.Metadata.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")).List(ctx, options)
+			if err != nil {
+				return nil, err //nolint:wrapcheck // SelectionOf adds the context
+			}
+			for i := range list.Items {
+				names = append(names, list.Items[i].Name)
+			}
+			return names, nil
+		})
+		return !now.Has(namespace), err //nolint:wrapcheck // the error needs no context
+	})
 }
 
 // handleError records an error from processing an object, except for lost races.

@@ -23,7 +23,7 @@ func conditionBalanced(generation int64, s state, isBalanced bool) metav1.Condit
 		c.Status, c.Reason = metav1.ConditionFalse, "DrainTimeout"
 		c.Message = fmt.Sprintf("the shards of %d objects have not released them in time: see their drain labels", s.late)
 	case isBalanced:
-		c.Status, c.Reason, c.Message = metav1.ConditionTrue, "Balanced", "every object is at the shard that the table has it at"
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, "Balanced", "the last resync found every object at the shard that the table has it at"
 	case s.moving+s.found+s.unassigned > 0:
 		c.Status, c.Reason, c.Message = metav1.ConditionFalse, "Moving", "objects are moving or waiting for a shard"
 	default:

@@ -41,14 +41,14 @@ func (t *tracker) process(ctx context.Context, key types.NamespacedName) (done b
 		return true, nil
 	}
 	if !v.selects(t.mapping, m) {
-		return true, t.handleConflict(key, t.leave(ctx, m))
+		return true, t.handleConflict(key, t.leave(ctx, v, m))
 	}
 	if shard := m.Labels[t.keys.shard]; shard != "" && !v.live[shard] {
 		r, err := t.of.isGone(ctx, v, shard)
 		if err != nil {
 			return false, err
 		}
-		if !r.isGone { // the shard has joined, and the table will contain it soon
+		if !r.holds { // the shard has joined, and the table will contain it soon
 			t.queue.AddAfter(key, retryPeriod)
 			return true, nil
 		}
@@ -72,9 +72,18 @@ func (t *tracker) isBehind(m *metav1.PartialObjectMetadata) bool {
 	return version != "" && isNewer(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{ResourceVersion: version}}, m)
 }
 
-// leave removes the sharding metadata of an object whose namespace does not belong to the ring.
-func (t *tracker) leave(ctx context.Context, m *metav1.PartialObjectMetadata) error {
+// leave removes the sharding metadata of an object whose namespace does not belong to the ring. The
+// view may lack namespaces that have just joined the ring, so a live read must confirm that.
+func (t *tracker) leave(ctx context.Context, v *view, m *metav1.PartialObjectMetadata) error {
 	if m.Labels[t.keys.shard]+m.Labels[t.keys.drain] != "" {
+		r, err := t.of.isOutside(ctx, v, namespaceOf(t.mapping, m))
+		if err != nil {
+			return err
+		}
+		if !r.holds {
+			t.queue.AddAfter(keyFor(m), retryPeriod)
+			return nil
+		}
 		if err := unlabel(ctx, t.client.Namespace(m.Namespace), t.keys, m); err != nil {
 			return err
 		}

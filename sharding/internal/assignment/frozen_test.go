@@ -62,7 +62,7 @@ func TestFrozenSharderTakesNothing(t *testing.T) {
 		v.ring.Spec.Handover.MaxConcurrentMoves = 1
 		leases, objects := &released{frozen: time.Minute}, &patches{}
 		c := &Controller{Leases: leases, metrics: newMetrics(), SyncPeriod: time.Minute}
-		of := &assigner{Controller: c, name: "website", keys: keysOf(v1alpha1.DefaultPrefix, "website"), view: v, resyncs: newResyncs(), dirty: make(chan struct{}, 1), gone: map[string]reading{}}
+		of := &assigner{Controller: c, name: "website", keys: keysOf(v1alpha1.DefaultPrefix, "website"), view: v, resyncs: newResyncs(), dirty: make(chan struct{}, 1)}
 		tr := newTrackerWith(of, secrets, objects)
 		defer tr.queue.ShutDown()
 		tr.addFound(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{

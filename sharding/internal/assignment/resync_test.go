@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/metadata"
 
 	"nodekeeper.dev/sharding/api/v1alpha1"
+	"nodekeeper.dev/sharding/internal/handover"
 )
 
 // cut is a resource whose watches end after the first object, as watches that fall behind do.
@@ -50,13 +51,12 @@ func TestResyncContinuesInPagesIfItsStreamIsCut(t *testing.T) {
 	misplaced := 0
 	for i := range n {
 		m := metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: fmt.Sprintf("s-%d", i), Labels: map[string]string{of.keys.shard: "web-0"}}}
-		if tr.isMisplaced(v, &m) {
+		if tr.decide(v, &m).Action != handover.Keep {
 			misplaced++
 		}
 		objects.all = append(objects.all, m)
 	}
 	require.Greater(t, misplaced, 1)
-	_, err := tr.readAll(t.Context(), v)
-	require.NoError(t, err)
+	require.NoError(t, tr.readAll(t.Context(), newScan(v)))
 	assert.Len(t, tr.found, misplaced)
 }

@@ -1,6 +1,7 @@
 package assignment
 
 import (
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -15,8 +16,15 @@ import (
 // to move.
 const verifyAfter = 10 * time.Second
 
-// forever is longer than any wait.
-const forever = 24 * time.Hour
+const (
+	// forever is longer than any wait.
+	forever = 24 * time.Hour
+	// maxShare is the inverse of the share of the time that resyncs of a ring at rest may take.
+	maxShare = 20
+	// maxJitter is the part of the interval between these resyncs by which it varies, so that not all
+	// rings of a new leader are read at the same time.
+	maxJitter = 0.2
+)
 
 // resyncs schedules the resyncs of a ring and tracks the table for which nothing is left to move.
 // It is safe for concurrent use.
@@ -40,9 +48,15 @@ type resyncs struct {
 	rounds int
 	// quiet is the time since which nothing moves, or zero if something does.
 	quiet time.Time
+	// began and ended are the times of the last resync, and jitter varies the interval to the next
+	// one of a ring at rest.
+	began, ended time.Time
+	jitter       float64
 }
 
-func newResyncs() *resyncs { return &resyncs{wake: signal.New()} }
+func newResyncs() *resyncs {
+	return &resyncs{wake: signal.New(), jitter: rand.Float64() * maxJitter}
+}
 
 // setView replaces a former view, which is nil for the first one. The argument added is set if more
 // resources are followed than before.
@@ -75,10 +89,15 @@ func wasBalanced(ring *v1alpha1.ClusterRing) bool {
 		ring.Status.Table != nil && ring.Status.BalancedGeneration == ring.Status.Table.Generation
 }
 
-// next returns the delay before the next resync, or 0 if it is due.
+// next returns the delay before the next resync, or 0 if it is due. The ring is read from time to
+// time even if nothing has changed: no watch shows that another client has assigned an object to
+// another live shard, or has changed the label or the controller that determines where it belongs.
 func (p *resyncs) next(now time.Time, longest time.Duration) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.ended.IsZero() {
+		p.began, p.ended = now, now // the last resync of a former leader cannot be much older
+	}
 	switch {
 	case p.view == nil || p.view.table.Now == nil:
 		return forever
@@ -87,7 +106,9 @@ func (p *resyncs) next(now time.Time, longest time.Duration) time.Duration {
 	case p.open && p.moved && !p.quiet.IsZero():
 		return max(0, p.quiet.Add(backoff(verifyAfter, p.rounds, longest)).Sub(now))
 	}
-	return forever
+	interval := max(longest, maxShare*p.ended.Sub(p.began))
+	interval += time.Duration(p.jitter * float64(interval))
+	return max(0, p.ended.Add(interval).Sub(now))
 }
 
 // backoff returns a delay that doubles with each further round.
@@ -95,11 +116,15 @@ func backoff(first time.Duration, rounds int, longest time.Duration) time.Durati
 	return min(first<<min(max(rounds-1, 0), 16), longest)
 }
 
-// begin starts a resync and returns the view to use.
-func (p *resyncs) begin() *view {
+// begin starts a resync and returns the view to use. A ring at rest stays balanced until the resync
+// finds something.
+func (p *resyncs) begin(now time.Time) *view {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.due, p.open, p.moved, p.running, p.quiet = false, false, false, true, time.Time{}
+	if atRest := !p.due && !p.open; !atRest {
+		p.running, p.quiet = true, time.Time{}
+	}
+	p.due, p.open, p.moved, p.began = false, false, false, now
 	p.epoch++
 	return p.view
 }
@@ -108,7 +133,7 @@ func (p *resyncs) begin() *view {
 func (p *resyncs) end(v *view, found int, err error, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.running = false
+	p.running, p.ended, p.jitter = false, now, rand.Float64()*maxJitter
 	p.epoch++
 	if err != nil {
 		p.rounds++
@@ -116,7 +141,7 @@ func (p *resyncs) end(v *view, found int, err error, now time.Time) {
 		return
 	}
 	if found > 0 || p.first {
-		p.open, p.moved, p.first = true, p.first || p.moved, false
+		p.open, p.moved, p.first, p.quiet = true, p.first || p.moved, false, time.Time{}
 		p.rounds++
 		return
 	}

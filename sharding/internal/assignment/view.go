@@ -33,6 +33,15 @@ func (v *view) selects(mapping *meta.RESTMapping, m *metav1.PartialObjectMetadat
 	return v.selection.Selects(v1alpha1.GroupResource{Group: resource.Group, Resource: resource.Resource}, m.Namespace, m.Name)
 }
 
+// namespaceOf returns the namespace that determines whether an object belongs to the ring.
+func namespaceOf(mapping *meta.RESTMapping, m *metav1.PartialObjectMetadata) string {
+	resource := mapping.Resource.GroupResource()
+	if place.IsNamespaces(v1alpha1.GroupResource{Group: resource.Group, Resource: resource.Resource}) {
+		return m.Name
+	}
+	return m.Namespace
+}
+
 // newView returns the view of a ring. The argument joined lists the shards whose Leases show that
 // they are alive; the table may not contain them yet.
 func newView(ring *v1alpha1.ClusterRing, joined []string, selection place.Selection) *view {
