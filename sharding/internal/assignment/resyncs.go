@@ -1,12 +1,12 @@
 package assignment
 
 import (
-	"math/rand/v2"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"nodekeeper.dev/internal/daemon/signal"
 	"nodekeeper.dev/sharding/api/v1alpha1"
@@ -55,8 +55,11 @@ type resyncs struct {
 }
 
 func newResyncs() *resyncs {
-	return &resyncs{wake: signal.New(), jitter: rand.Float64() * maxJitter}
+	return &resyncs{wake: signal.New(), jitter: newJitter()}
 }
+
+// newJitter returns a random number between 0 and maxJitter.
+func newJitter() float64 { return wait.Jitter(time.Second, maxJitter).Seconds() - 1 }
 
 // setView replaces a former view, which is nil for the first one. The argument added is set if more
 // resources are followed than before.
@@ -133,7 +136,7 @@ func (p *resyncs) begin(now time.Time) *view {
 func (p *resyncs) end(v *view, found int, err error, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.running, p.ended, p.jitter = false, now, rand.Float64()*maxJitter
+	p.running, p.ended, p.jitter = false, now, newJitter()
 	p.epoch++
 	if err != nil {
 		p.rounds++

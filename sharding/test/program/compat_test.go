@@ -164,10 +164,11 @@ func TestForeignDrainsAreTakenOver(t *testing.T) {
 	})
 	answered := secret(c.namespace, "answered")
 	require.NoError(t, c.Create(t.Context(), answered))
+	shard := c.as("shard", "")
 	require.EventuallyWithT(t, func(collect *assert.CollectT) { // like a shard that responds before the sharder observes the object
 		require.NoError(collect, c.Patch(t.Context(), answered, client.RawPatch(types.MergePatchType, asked)))
 		release := []byte(`{"metadata":{"resourceVersion":"` + answered.ResourceVersion + `","labels":{"` + foreignDrain(r.name) + `":null,"` + foreignShard(r.name) + `":null}}}`)
-		require.NoError(collect, c.as("shard", "").Patch(t.Context(), answered, client.RawPatch(types.MergePatchType, release)))
+		require.NoError(collect, shard.Patch(t.Context(), answered, client.RawPatch(types.MergePatchType, release)))
 	}, patience, time.Millisecond)
 	require.EventuallyWithT(t, func(collect *assert.CollectT) {
 		assert.Equal(collect, map[string]string{foreignShard(ring.Name): "web-0"}, c.reread(collect, answered).Labels)
