@@ -80,8 +80,11 @@ func (c *ControlPlane) StartServer(s Server) error {
 }
 
 // serves reports whether the API server is ready.
-func (c *ControlPlane) serves() bool {
-	cfg := rest.CopyConfig(c.Config)
+func (c *ControlPlane) serves() bool { return isReady(c.Config) }
+
+// isReady reports whether an API server is ready.
+func isReady(config *rest.Config) bool {
+	cfg := rest.CopyConfig(config)
 	cfg.Timeout = readyTimeout
 	d, err := discovery.NewDiscoveryClientForConfig(cfg)
 	if err != nil {
