@@ -53,7 +53,7 @@ func (d *demo) joinFirst(ctx context.Context) error {
 	if err := d.untilSettled(ctx, shards...); err != nil {
 		return err
 	}
-	d.Action(time.Now(), "ring", "three shards have slots; the API server needs up to 30 s until it applies the policies")
+	d.Action(time.Now(), "ring", "three shards have slots; soon the API server applies the policies")
 	var r *ringview.Ring
 	err = d.untilRing(ctx, "policies assign new objects", func(now *ringview.Ring) bool {
 		r = now

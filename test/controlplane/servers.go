@@ -80,17 +80,17 @@ func (c *ControlPlane) StartServer(s Server) error {
 }
 
 // serves reports whether the API server is ready.
-func (c *ControlPlane) serves() bool { return isReady(c.Config) }
+func (c *ControlPlane) serves() bool { return isReady(context.Background(), c.Config) }
 
 // isReady reports whether an API server is ready.
-func isReady(config *rest.Config) bool {
+func isReady(ctx context.Context, config *rest.Config) bool {
 	cfg := rest.CopyConfig(config)
 	cfg.Timeout = readyTimeout
 	d, err := discovery.NewDiscoveryClientForConfig(cfg)
 	if err != nil {
 		return false
 	}
-	return d.RESTClient().Get().AbsPath("/readyz").Do(context.Background()).Error() == nil
+	return d.RESTClient().Get().AbsPath("/readyz").Do(ctx).Error() == nil
 }
 
 // RestartAPIServer restarts the API server with the same address, data and users. Open watches end.

@@ -46,7 +46,7 @@ func (c *ControlPlane) Twin() (*Twin, error) {
 	}
 	_, port, _ := strings.Cut(address, ":")
 	t := &Twin{Config: rest.CopyConfig(c.Config), of: c}
-	for _, arg := range bytes.Split(bytes.TrimRight(line, "\x00"), []byte{0}) {
+	for arg := range bytes.SplitSeq(bytes.TrimRight(line, "\x00"), []byte{0}) {
 		if bytes.HasPrefix(arg, []byte("--secure-port=")) {
 			arg = []byte("--secure-port=" + port)
 		}
@@ -67,8 +67,8 @@ func (t *Twin) Start() error {
 	if err := os.WriteFile(t.pidFile(), pid, 0o600); err != nil { // for the guard
 		return errors.Join(fmt.Errorf("starting a second %s: %w", APIServer, err), t.Stop())
 	}
-	err := wait.PollUntilContextTimeout(context.Background(), 20*time.Millisecond, startTimeout, true, func(context.Context) (bool, error) {
-		return isReady(t.Config), nil
+	err := wait.PollUntilContextTimeout(context.Background(), 20*time.Millisecond, startTimeout, true, func(ctx context.Context) (bool, error) {
+		return isReady(ctx, t.Config), nil
 	})
 	if err != nil {
 		return errors.Join(fmt.Errorf("starting a second %s: %w%s", APIServer, err, t.of.logTail()), t.Stop())

@@ -93,8 +93,9 @@ type Shards struct {
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the namespace of the shards cannot be changed, because objects would be taken from shards that work on them: create another ring"
 	Namespace string `json:"namespace"`
 
-	// ServiceAccounts are the names of the shards' service accounts in that namespace. If the list
-	// is empty, there is no fence.
+	// ServiceAccounts are the names of the shards' service accounts in that namespace, or in any
+	// namespace if that is "*". Only callers with these accounts release objects. If the list is empty,
+	// there is no fence, and a shard is recognized by the name of its pod.
 	//
 	// +optional
 	// +listType=set

@@ -12,7 +12,8 @@ import (
 	"nodekeeper.dev/sharding/shardlease"
 )
 
-// registerPolicies adds the controller that installs or removes policies to the manager.
+// registerPolicies adds the controllers that install or remove policies and their tables to the
+// manager.
 func registerPolicies(mgr manager.Manager, o *options, clock *shardlease.ServerClock, reports *ring.Reports) (*policy.Controller, error) {
 	mode, err := o.admission.Resolve(mgr.GetRESTMapper())
 	if err != nil {
@@ -28,6 +29,14 @@ func registerPolicies(mgr manager.Manager, o *options, clock *shardlease.ServerC
 		Resources: &policy.Resources{
 			Reader: mgr.GetAPIReader(), Discovery: served, Clock: func() time.Time { return clock.Now(time.Now()) },
 		},
+	}
+	if mode == policy.ByPolicy {
+		tables := &policy.Tables{
+			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Reports: reports, Dialect: o.dialect(), Namespace: o.namespace, SyncPeriod: o.syncPeriod,
+		}
+		if err := tables.Register(mgr); err != nil {
+			return nil, err //nolint:wrapcheck // the error needs no context
+		}
 	}
 	return policies, policies.Register(mgr)
 }

@@ -75,7 +75,7 @@ func (o *options) prepare(clock *shardlease.ServerClock, detector *rewind.Detect
 		m.LeaderElection, m.LeaderElectionID, m.LeaderElectionNamespace = o.leaderElect, program, o.namespace
 		m.LeaseDuration, m.RenewDeadline, m.RetryPeriod = new(leaseDuration), new(renewDeadline), new(retryPeriod)
 		m.LeaderElectionReleaseOnCancel = true
-		m.Cache.ByObject, m.Cache.NewInformer = policy.CacheOptions(), detector.Informers(nil)
+		m.Cache.ByObject, m.Cache.NewInformer = policy.CacheOptions(o.namespace), detector.Informers(nil)
 		return nil
 	}
 }

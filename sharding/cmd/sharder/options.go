@@ -30,7 +30,7 @@ type options struct {
 
 func (o *options) addFlags(fs *flag.FlagSet) {
 	o.AddFlags(fs)
-	fs.StringVar(&o.namespace, "namespace", "sharder-system", "`namespace` of the leader election Lease; created if it is missing")
+	fs.StringVar(&o.namespace, "namespace", "sharder-system", "`namespace` of the leader election Lease, and of the tables that admission policies use; created if it is missing")
 	fs.BoolVar(&o.leaderElect, "leader-elect", true, "write only while this replica is the leader; if disabled, run only one replica")
 	fs.DurationVar(&o.syncPeriod, "sync-period", 5*time.Minute, "the maximum `duration` between retries of a failing operation and between resyncs while they find objects to move, and the minimum between resyncs of a ring at rest")
 	fs.IntVar(&o.concurrentMoves, "concurrent-moves", 100, "the maximum `number` of concurrent writes to objects of each resource of a ring")
@@ -73,18 +73,24 @@ func (o *options) permissions() []daemon.Permission {
 	return append(needed, o.admissionPermissions()...)
 }
 
-// admissionPermissions returns the permissions for installing policies or, with --admission=none,
-// for removing them. The permission to create rings is for dry runs, which show whether the API
+// admissionPermissions returns the permissions for installing policies and their tables or, with
+// --admission=none, for removing them. The permission to create rings is for dry runs, which show whether the API
 // server applies the policies.
 func (o *options) admissionPermissions() (needed []daemon.Permission) {
 	verbs := []string{"get", "delete"}
 	if o.admission != policy.None {
 		verbs = []string{"get", "list", "watch", "create", "update", "delete"}
 		needed = append(needed, daemon.Permissions(v1alpha1.GroupName, "clusterrings", "", "create")...)
+		for _, resource := range []string{"validatingadmissionpolicies", "validatingadmissionpolicybindings"} {
+			needed = append(needed, daemon.Permissions(admissionregistrationv1.GroupName, resource, "", "create")...)
+		}
+		// Without that, the API server refuses policies with ConfigMaps as parameters.
+		needed = append(needed, daemon.Permissions("", "configmaps", "", "get")...)
 		needed = append(needed, daemon.Permissions(policy.CRDKind.Group, "customresourcedefinitions", "", "get", "list", "watch")...)
 	}
 	for _, resource := range []string{"mutatingadmissionpolicies", "mutatingadmissionpolicybindings"} {
 		needed = append(needed, daemon.Permissions(admissionregistrationv1.GroupName, resource, "", verbs...)...)
 	}
+	needed = append(needed, daemon.Permissions("", "configmaps", o.namespace, verbs...)...)
 	return needed
 }

@@ -158,7 +158,7 @@ func (c *children) moveAll(ctx context.Context, of *tracker, b *batch) error {
 		defer cancel()
 		return of.client.List(ctx, o)
 	})
-	return list.EachListItem(ctx, metav1.ListOptions{LabelSelector: of.childSelector(v, b.from)}, func(object runtime.Object) error { //nolint:wrapcheck // the error needs no context
+	return list.EachListItem(ctx, metav1.ListOptions{LabelSelector: of.childSelector(v, b)}, func(object runtime.Object) error { //nolint:wrapcheck // the error needs no context
 		child, ok := object.(*metav1.PartialObjectMetadata)
 		if !ok {
 			return nil
@@ -179,23 +179,38 @@ func (c *children) moveAll(ctx context.Context, of *tracker, b *batch) error {
 	})
 }
 
-// childSelector returns a selector that matches at least all children at a shard, which is "" if it
-// is unknown. Without a policy, it also matches objects without a label: the shard may have created
+// childSelector returns a selector that matches at least all children of a batch. Without a policy,
+// or if a policy was skipped, it also matches objects without a label: the shard may have created
 // them just before it released their main object.
-func (t *tracker) childSelector(v *view, from string) string {
+func (t *tracker) childSelector(v *view, b *batch) string {
+	isLabelled := v.isUnderPolicy() && !t.hasBare(b)
 	switch {
-	case v.isUnderPolicy() && from == "":
+	case isLabelled && b.from == "":
 		return t.keys.shard
-	case v.isUnderPolicy():
-		return t.keys.shard + "=" + from
-	case from == "":
+	case isLabelled:
+		return t.keys.shard + "=" + b.from
+	case b.from == "":
 		return ""
 	}
-	others := slices.DeleteFunc(v.liveNames(), func(name string) bool { return name == from })
+	others := slices.DeleteFunc(v.liveNames(), func(name string) bool { return name == b.from })
 	if len(others) == 0 {
 		return ""
 	}
 	return t.keys.shard + " notin (" + strings.Join(others, ",") + ")"
+}
+
+// hasBare reports whether a child of a batch is known that has no label.
+func (t *tracker) hasBare(b *batch) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.bare != nil && slices.ContainsFunc(t.bare.store.List(), func(object any) bool {
+		m, ok := object.(*metav1.PartialObjectMetadata)
+		if !ok {
+			return false
+		}
+		ref := metav1.GetControllerOf(m)
+		return ref != nil && b.moves[ref.UID] != nil
+	})
 }
 
 // take moves one child.

@@ -36,12 +36,12 @@ func (t *tracker) drainedLongest() (late int, oldest time.Duration) {
 	return late, oldest
 }
 
-// isSynced reports whether the initial lists of both watches are complete.
+// isSynced reports whether the initial lists of all watches are complete.
 func (t *tracker) isSynced() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, f := range []*following{t.orphans, t.drains} {
-		if f != nil && !f.synced() {
+	for _, f := range t.followedLocked() {
+		if !f.synced() {
 			return false
 		}
 	}

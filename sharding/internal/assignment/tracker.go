@@ -46,6 +46,10 @@ type tracker struct {
 	selector string
 	orphans  *following
 	drains   *following
+	// bare covers the objects of a controlled resource that have no label. Policies assign such objects
+	// when they are created, but an API server can skip a policy. It includes all objects of the resource
+	// outside the ring, so it is not restarted when shards join or die.
+	bare *following
 	// found are the objects that a resync has found to be misplaced and that no watch covers.
 	found map[types.NamespacedName]*metav1.PartialObjectMetadata
 	// drained records since when each object has been drained to its current target.
@@ -132,6 +136,9 @@ func (t *tracker) retarget(v *view) {
 		t.drains = t.follow(t.keys.drain, t.onDrain)
 	}
 	selector := t.orphanSelector(v)
+	if t.main == nil && t.bare == nil && selector != "" {
+		t.bare = t.follow("!"+t.keys.shard, t.onBare)
+	}
 	if selector != t.selector {
 		if t.orphans != nil {
 			t.orphans.stop()
@@ -141,11 +148,9 @@ func (t *tracker) retarget(v *view) {
 			t.orphans = t.follow(selector, t.onOrphan)
 		}
 	}
-	for _, f := range []*following{t.orphans, t.drains} {
-		if f != nil {
-			for _, key := range f.store.ListKeys() {
-				t.enqueue(key)
-			}
+	for _, f := range t.followedLocked() {
+		for _, key := range f.store.ListKeys() {
+			t.enqueue(key)
 		}
 	}
 	for key := range t.found {
@@ -153,16 +158,21 @@ func (t *tracker) retarget(v *view) {
 	}
 }
 
+// followedLocked returns the watches of this resource. The caller must hold the lock.
+func (t *tracker) followedLocked() []*following {
+	return slices.DeleteFunc([]*following{t.orphans, t.drains, t.bare}, func(f *following) bool { return f == nil })
+}
+
 // orphanSelector returns the selector of the objects without a live shard, or "" if there is no
-// live shard. For a controlled resource under a policy, it excludes objects without a label,
-// because the policy assigns them.
+// live shard. For a controlled resource, it excludes objects without a label, which have a watch of
+// their own.
 func (t *tracker) orphanSelector(v *view) string {
 	names := v.liveNames()
 	if len(names) == 0 {
 		return ""
 	}
 	selector := t.keys.shard + " notin (" + strings.Join(names, ",") + ")"
-	if t.main == nil && v.isUnderPolicy() {
+	if t.main == nil {
 		selector += "," + t.keys.shard
 	}
 	return selector
@@ -230,6 +240,13 @@ func (t *tracker) onOrphan(m *metav1.PartialObjectMetadata, exists bool) {
 		t.queue.AddAfter(keyFor(m), childPeriod) // it moves together with the object that controls it
 	default:
 		t.queue.Add(keyFor(m))
+	}
+}
+
+// onBare handles an event of an object of a controlled resource that has or had no label.
+func (t *tracker) onBare(m *metav1.PartialObjectMetadata, exists bool) {
+	if t.of.mainOf(t.resource, metav1.GetControllerOf(m)) != nil { // otherwise it does not belong to the ring
+		t.onOrphan(m, exists)
 	}
 }
 
@@ -302,10 +319,7 @@ func (t *tracker) find(key types.NamespacedName) *metav1.PartialObjectMetadata {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var newest *metav1.PartialObjectMetadata
-	for _, f := range []*following{t.orphans, t.drains} {
-		if f == nil {
-			continue
-		}
+	for _, f := range t.followedLocked() {
 		if object, exists, err := f.store.GetByKey(storeKey(key)); err == nil && exists {
 			if m, ok := object.(*metav1.PartialObjectMetadata); ok && isNewer(m, newest) {
 				newest = m

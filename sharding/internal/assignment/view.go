@@ -90,17 +90,10 @@ func (v *view) decidesLike(former *view) bool {
 		former.generation() == v.generation() && former.selection.Equal(v.selection)
 }
 
-// hasChildren reports whether the ring has controlled resources. If policies assign their new
-// objects, no watch covers the ones without a label.
-func (v *view) hasChildren() bool {
-	return slices.ContainsFunc(v.ring.Spec.Resources, func(r v1alpha1.Resource) bool { return len(r.ControlledResources) > 0 })
-}
-
 // needsResync reports whether objects of live shards may have to move since a former view, because
 // the orphan watch does not cover them. A death alone requires no resync.
 func (v *view) needsResync(former *view) bool {
-	if former == nil || former.table.Now == nil || v.table.Now == nil || former.ring.Generation != v.ring.Generation || former.isUnderPolicy() != v.isUnderPolicy() || former.selection.Leaves(v.selection) ||
-		v.hasChildren() && !former.selection.Equal(v.selection) {
+	if former == nil || former.table.Now == nil || v.table.Now == nil || former.ring.Generation != v.ring.Generation || former.isUnderPolicy() != v.isUnderPolicy() || former.selection.Leaves(v.selection) {
 		return true
 	}
 	for slot, name := range v.table.Now {

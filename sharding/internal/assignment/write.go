@@ -14,10 +14,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/metadata"
-)
 
-// fieldManager is the field manager of the sharding metadata.
-const fieldManager = "sharder"
+	"nodekeeper.dev/sharding/internal/ring"
+)
 
 // writeTimeout bounds each write.
 const writeTimeout = 5 * time.Second
@@ -107,7 +106,7 @@ func write(ctx context.Context, c metadata.ResourceInterface, m *metav1.PartialO
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	after, err := c.Patch(ctx, m.Name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
+	after, err := c.Patch(ctx, m.Name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: ring.FieldManager})
 	switch {
 	case (apierrors.IsConflict(err) || apierrors.IsInvalid(err)) && hasChanged(ctx, c, m, known, to):
 		return nil, fmt.Errorf("%w: %w", errConflict, err)

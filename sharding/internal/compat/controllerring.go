@@ -55,11 +55,11 @@ func parse(u *unstructured.Unstructured) (*controllerRing, error) {
 }
 
 // apply makes a ClusterRing the mirror of a ControllerRing. It keeps the settings that users can
-// make on the mirror: how objects move, and the key of each resource.
+// make on the mirror: the accounts of the shards, how objects move, and the key of each resource.
 func apply(u *unstructured.Unstructured, of *controllerRing, mirror *v1alpha1.ClusterRing) {
 	mirror.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(u, Kind)}
 	spec := &mirror.Spec
-	spec.Shards = v1alpha1.Shards{Namespace: v1alpha1.AnyNamespace}
+	spec.Shards.Namespace = v1alpha1.AnyNamespace
 	spec.Fence = v1alpha1.FenceNone
 	spec.NamespaceSelector = of.Spec.NamespaceSelector
 	before := spec.Resources

@@ -9,15 +9,17 @@ import (
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nodekeeper.dev/sharding/api/v1alpha1"
+	sharderring "nodekeeper.dev/sharding/internal/ring"
 )
 
 const (
 	assignPrefix = "sharding-assign-"
 	stickPrefix  = "sharding-stick-"
-	// ringKind is the kind of the policies' parameter, which contains the table.
+	// ringKind is the kind of the policies' owner.
 	ringKind = "ClusterRing"
 	// ringResource is the resource of the dry runs that detect whether the API server applies the
 	// policies.
@@ -31,9 +33,9 @@ const (
 // names returns the names of the policies of a ring. Their bindings have the same names.
 func names(ring string) []string { return []string{assignPrefix + ring, stickPrefix + ring} }
 
-// ringOf returns the ring of a policy, or "" if the name is not one of this package's.
+// ringOf returns the ring of a policy or table, or "" if the name is not one of this package's.
 func ringOf(name string) string {
-	for _, prefix := range []string{assignPrefix, stickPrefix} {
+	for _, prefix := range []string{assignPrefix, stickPrefix, tablePrefix} {
 		if ring, ok := strings.CutPrefix(name, prefix); ok {
 			return ring
 		}
@@ -44,9 +46,10 @@ func ringOf(name string) string {
 // Builder builds the policies of rings. All fields are required.
 type Builder struct {
 	Prefix v1alpha1.Prefix
-	// Namespace is the namespace of the sharder. It is excluded by default.
+	// Namespace is the namespace of the sharder and of the tables. It is excluded by default.
 	Namespace string
-	// Sharders are the names of the users that may change sharding labels without restrictions.
+	// Sharders are the names of the users whose writes as the sharder's field manager may change
+	// sharding labels without restrictions.
 	Sharders []string
 }
 
@@ -70,17 +73,20 @@ type Policies struct {
 func (b *Builder) Build(ring *v1alpha1.ClusterRing, resources []Resource) Policies {
 	resources = slices.SortedFunc(slices.Values(resources), func(x, y Resource) int { return strings.Compare(x.name(), y.name()) })
 	e := expressions{shard: b.Prefix.ShardLabel(ring.Name), drain: b.Prefix.DrainLabel(ring.Name), children: b.Prefix.ChildrenAnnotation(ring.Name)}
-	assign := b.spec(ring, rules(resources, admissionregistrationv1.Create), append(e.placing(resources), e.assigning()...), e.assign())
+	c := constantsOf(ring, resources)
+	assign := b.spec(ring, rules(resources, admissionregistrationv1.Create), append(e.placing(c), e.assigning()...), e.assign())
 	assign.MatchConstraints.ResourceRules = append(assign.MatchConstraints.ResourceRules,
 		rule(v1alpha1.GroupName, []string{ringResource}, admissionregistrationv1.Create))
 	assign.MatchConditions = []admissionregistrationv1.MatchCondition{{Name: "no-ring-but-a-probe", Expression: e.noRingButAProbe()}}
 
-	stick := b.spec(ring, rules(resources, admissionregistrationv1.Update), append(e.placing(resources), e.sticking()...), e.stick())
+	stick := b.spec(ring, rules(resources, admissionregistrationv1.Update), append(e.placing(c), e.sticking(c)...), e.stick())
 	stick.MatchConstraints.ObjectSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
 		{Key: e.shard, Operator: metav1.LabelSelectorOpDoesNotExist},
 	}}
 	stick.MatchConditions = []admissionregistrationv1.MatchCondition{
-		{Name: "not-the-sharder", Expression: "!(request.userInfo.username in " + list(b.Sharders) + ")"},
+		// Others can have the user of the sharder, for example an administrator.
+		{Name: "not-the-sharder", Expression: "!(request.userInfo.username in " + list(b.Sharders) +
+			" && request.options.?fieldManager.orValue('') == " + quote(sharderring.FieldManager) + ")"},
 		// The selector also matches an update that adds the label.
 		{Name: "has-no-shard", Expression: "!(" + quote(e.shard) + " in object.metadata.?labels.orValue({}))"},
 	}
@@ -102,7 +108,7 @@ func revisionOf(specs ...admissionregistrationv1.MutatingAdmissionPolicySpec) st
 
 func (b *Builder) spec(ring *v1alpha1.ClusterRing, rules []admissionregistrationv1.NamedRuleWithOperations, variables []admissionregistrationv1.Variable, patch string) admissionregistrationv1.MutatingAdmissionPolicySpec {
 	return admissionregistrationv1.MutatingAdmissionPolicySpec{
-		ParamKind: &admissionregistrationv1.ParamKind{APIVersion: v1alpha1.GroupVersion.String(), Kind: ringKind},
+		ParamKind: paramKind(),
 		MatchConstraints: &admissionregistrationv1.MatchResources{
 			NamespaceSelector: b.namespaces(ring),
 			ObjectSelector:    &metav1.LabelSelector{},
@@ -119,6 +125,13 @@ func (b *Builder) spec(ring *v1alpha1.ClusterRing, rules []admissionregistration
 	}
 }
 
+// paramKind returns the kind of the parameters. After a restart, an API server finds its own kinds at
+// once, but can need half a minute to find a custom resource, and applies no policy with such a
+// parameter until then.
+func paramKind() *admissionregistrationv1.ParamKind {
+	return &admissionregistrationv1.ParamKind{APIVersion: corev1.SchemeGroupVersion.String(), Kind: "ConfigMap"}
+}
+
 // namespaces returns the namespace selector of a ring. Cluster-scoped objects match any selector,
 // except that Namespaces are matched by their own labels.
 func (b *Builder) namespaces(ring *v1alpha1.ClusterRing) *metav1.LabelSelector {
@@ -132,19 +145,24 @@ func (b *Builder) namespaces(ring *v1alpha1.ClusterRing) *metav1.LabelSelector {
 
 // pair returns a policy that is owned by the ring, and its binding.
 func (b *Builder) pair(ring *v1alpha1.ClusterRing, prefix string, spec admissionregistrationv1.MutatingAdmissionPolicySpec) Pair {
-	meta := metav1.ObjectMeta{Name: prefix + ring.Name, OwnerReferences: []metav1.OwnerReference{{
-		APIVersion: v1alpha1.GroupVersion.String(), Kind: ringKind, Name: ring.Name, UID: ring.UID, Controller: new(true),
-	}}}
+	meta := metav1.ObjectMeta{Name: prefix + ring.Name, OwnerReferences: ownedBy(ring)}
 	return Pair{
 		Policy: &admissionregistrationv1.MutatingAdmissionPolicy{ObjectMeta: meta, Spec: spec},
 		Binding: &admissionregistrationv1.MutatingAdmissionPolicyBinding{
 			ObjectMeta: *meta.DeepCopy(),
 			Spec: admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{
 				PolicyName: meta.Name,
-				ParamRef:   &admissionregistrationv1.ParamRef{Name: ring.Name, ParameterNotFoundAction: new(admissionregistrationv1.AllowAction)},
+				ParamRef: &admissionregistrationv1.ParamRef{
+					Namespace: b.Namespace, Name: tablePrefix + ring.Name, ParameterNotFoundAction: new(admissionregistrationv1.AllowAction),
+				},
 			},
 		},
 	}
+}
+
+// ownedBy returns the owner references of an object that belongs to a ring.
+func ownedBy(ring *v1alpha1.ClusterRing) []metav1.OwnerReference {
+	return []metav1.OwnerReference{{APIVersion: v1alpha1.GroupVersion.String(), Kind: ringKind, Name: ring.Name, UID: ring.UID, Controller: new(true)}}
 }
 
 // rules returns one rule for each group of the resources, which must be sorted. Updates of the

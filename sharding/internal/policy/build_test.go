@@ -34,7 +34,9 @@ func TestPoliciesNeverReject(t *testing.T) {
 		assert.Equal(t, name, pair.Policy.Name)
 		assert.Equal(t, name, pair.Binding.Name)
 		assert.Equal(t, name, pair.Binding.Spec.PolicyName)
-		assert.Equal(t, "web", pair.Binding.Spec.ParamRef.Name)
+		assert.Equal(t, &admissionregistrationv1.ParamKind{APIVersion: "v1", Kind: "ConfigMap"}, pair.Policy.Spec.ParamKind, "the API server knows it when it starts")
+		assert.Equal(t, "sharding-table-web", pair.Binding.Spec.ParamRef.Name)
+		assert.Equal(t, "sharder-system", pair.Binding.Spec.ParamRef.Namespace)
 		assert.Equal(t, admissionregistrationv1.AllowAction, *pair.Binding.Spec.ParamRef.ParameterNotFoundAction)
 		assert.Equal(t, admissionregistrationv1.Ignore, *pair.Policy.Spec.FailurePolicy)
 		for _, mutation := range pair.Policy.Spec.Mutations {

@@ -51,7 +51,7 @@ type Controller struct {
 	Resources *Resources
 	Reports   *ring.Reports
 	Dialect   ring.Dialect
-	// Namespace is the namespace of the sharder.
+	// Namespace is the namespace of the sharder and of the tables.
 	Namespace string
 	// Mode is ByPolicy, or None to remove existing policies.
 	Mode Mode
@@ -159,7 +159,7 @@ func (c *Controller) keep(ctx context.Context, r *v1alpha1.ClusterRing, f found)
 	if len(f.resources) == 0 {
 		c.forget(r.Name)
 		c.report(r.Name, metav1.ConditionFalse, waiting, missing)
-		return 0, c.Remove(ctx, r.Name)
+		return 0, c.removePolicies(ctx, r.Name)
 	}
 	user, err := c.self(ctx)
 	if err != nil {

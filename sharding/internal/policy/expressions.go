@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"maps"
+	"slices"
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -25,46 +27,42 @@ type expressions struct {
 }
 
 // placing returns the variables that determine where the table places an object, in the order of
-// their dependencies. The ring defines the main and controlled resources and their keys. Only the
-// kinds are constants, because the ring does not contain them. The results are:
+// their dependencies. What the ring's spec contains is in constants, and the parameter contains the
+// table. The results are:
 //
-//   - resource: a list with the main resource of the object or of its controller, empty for an
-//     object that does not belong to the ring
+//   - resource: the main resource of the object or of its controller, in the form "apps/deployments",
+//     or "" for an object that does not belong to the ring
 //   - placed: the name of the shard, "" if there is none
-func (e expressions) placing(resources []Resource) []admissionregistrationv1.Variable {
-	const theResource = "group == request.resource.group && $.resource == request.resource.resource"
-	is := func(name string) string { return name + "." + strings.ReplaceAll(theResource, "$", name) }
+func (e expressions) placing(c constants) []admissionregistrationv1.Variable {
 	return []admissionregistrationv1.Variable{
-		{Name: "kinds", Expression: kindsOf(resources)},
-		{Name: "clusterScoped", Expression: list(clusterScoped(resources))},
+		{Name: "this", Expression: "request.resource.group + '/' + request.resource.resource"},
 		{Name: "labels", Expression: "object.metadata.?labels.orValue({})"},
-		{Name: "main", Expression: "params.spec.resources.filter(r, " + is("r") + ")"},
-		{Name: "controller", Expression: "size(variables.main) > 0 ? [] : object.metadata.?ownerReferences.orValue([])" +
+		{Name: "isMain", Expression: "variables.this in " + list(c.mains)},
+		{Name: "controller", Expression: "variables.isMain ? [] : object.metadata.?ownerReferences.orValue([])" +
 			".filter(o, o.?controller.orValue(false))" +
 			".map(o, {'name': string(o.name), 'kind': (o.apiVersion.contains('/') ? o.apiVersion.split('/')[0] : '') + '/' + o.kind})"},
-		{Name: "owner", Expression: "params.spec.resources.filter(r, size(variables.controller) > 0" +
-			" && variables.kinds[?(r.group + '/' + r.resource)].orValue('') == variables.controller[0].kind" +
-			" && r.?controlledResources.orValue([]).exists(c, " + is("c") + "))"},
-		{Name: "resource", Expression: "variables.main + variables.owner"},
-		{Name: "keyLabel", Expression: "variables.resource[?0].?keyLabel.orValue('')"},
-		{Name: "by", Expression: "size(variables.resource) == 0 ? 'nothing'" +
+		{Name: "owner", Expression: "size(variables.controller) == 0 ? '' : " + literal(c.owners) + "[?(variables.controller[0].kind + ' ' + variables.this)].orValue('')"},
+		{Name: "isChild", Expression: "variables.owner != ''"},
+		{Name: "resource", Expression: "variables.isMain ? variables.this : variables.owner"},
+		{Name: "keyLabel", Expression: literal(c.keyLabels) + "[?variables.resource].orValue('')"},
+		{Name: "by", Expression: "variables.resource == '' ? 'nothing'" +
 			" : variables.keyLabel != '' && variables.keyLabel in variables.labels ? 'label'" +
-			" : variables.resource[0].?key.orValue('') == '" + string(v1alpha1.KeyNamespace) + "' ? 'namespace' : 'name'"},
-		{Name: "kind", Expression: "size(variables.controller) > 0 ? variables.controller[0].kind : request.kind.group + '/' + request.kind.kind"},
-		{Name: "inNamespace", Expression: "size(variables.controller) > 0 && variables.kind in variables.clusterScoped ? '' : object.metadata.?namespace.orValue('')"},
+			" : variables.resource in " + list(c.byNamespace) + " ? 'namespace' : 'name'"},
+		{Name: "kind", Expression: "variables.isChild ? variables.controller[0].kind : request.kind.group + '/' + request.kind.kind"},
+		{Name: "inNamespace", Expression: "variables.isChild && variables.kind in " + list(c.clusterScoped) + " ? '' : object.metadata.?namespace.orValue('')"},
 		// An object with generateName has no name yet.
-		{Name: "name", Expression: "size(variables.controller) > 0 ? variables.controller[0].name : object.metadata.?name.orValue('')"},
+		{Name: "name", Expression: "variables.isChild ? variables.controller[0].name : object.metadata.?name.orValue('')"},
 		{Name: "key", Expression: "variables.by == 'label' ? variables.labels[variables.keyLabel]" +
 			" : variables.by == 'namespace' ? variables.inNamespace" +
 			" : variables.kind + '/' + variables.inNamespace + '/' + variables.name"},
 		{Name: "hasKey", Expression: "variables.by != 'nothing' && (variables.by != 'name' || variables.name != '') && size(variables.key) <= " + maxKey},
-		{Name: "shards", Expression: "params.?status.?table.?shards.orValue([])"},
-		// New objects are placed by the next table, which excludes the silent shards.
-		{Name: "slots", Expression: "[params.?status.?table.?next.orValue([]), params.?status.?table.?slots.orValue([])].filter(s, size(s) == 1024)"},
-		{Name: "index", Expression: "variables.hasKey && size(variables.slots) > 0 ? int(variables.slots[0][" + slots.CEL("variables.key") + "]) : -1"},
-		{Name: "placed", Expression: valid("variables.index >= 0 && variables.index < size(variables.shards) ? string(variables.shards[variables.index]) : ''")},
-		{Name: "accounts", Expression: "params.spec.shards.namespace == '*' ? [] : params.spec.shards.?serviceAccounts.orValue([])" +
-			".map(a, 'system:serviceaccount:' + params.spec.shards.namespace + ':' + a)"},
+		{Name: "shards", Expression: "params.?data.?" + tableShards + ".orValue('').split('" + separator + "')"},
+		{Name: "slots", Expression: "params.?data.?" + tableSlots + ".orValue('').split('" + separator + "')"},
+		{Name: "at", Expression: "variables.hasKey && size(variables.slots) == 1024 ? variables.slots[" + slots.CEL("variables.key") + "] : ''"},
+		// Other clients can edit the table.
+		{Name: "index", Expression: "variables.at.matches('^[0-9]{1,3}$') ? int(variables.at) : -1"},
+		{Name: "placed", Expression: valid("variables.index >= 0 && variables.index < size(variables.shards) ? variables.shards[variables.index] : ''")},
+		{Name: "isAccount", Expression: c.isAccount()},
 	}
 }
 
@@ -74,10 +72,13 @@ func (e expressions) placing(resources []Resource) []admissionregistrationv1.Var
 func (e expressions) assigning() []admissionregistrationv1.Variable {
 	return []admissionregistrationv1.Variable{
 		{Name: "probe", Expression: theRing},
-		{Name: "creator", Expression: "size(variables.owner) > 0 && request.userInfo.username in variables.accounts ? request.userInfo.?extra[?'" + podName + "'][?0].orValue('') : ''"},
+		{Name: "creator", Expression: "variables.isChild && variables.isAccount ? " + callerPod + " : ''"},
 		{Name: "shard", Expression: "variables.creator != '' && variables.creator in variables.shards ? " + valid("variables.creator") + " : variables.placed"},
 	}
 }
+
+// callerPod is an expression for the name of the pod to which the token of a request is bound, or ”.
+const callerPod = "request.userInfo.?extra[?'" + podName + "'][?0].orValue('')"
 
 // theRing is an expression that is true if a request concerns a ring.
 const theRing = "request.resource.group == '" + v1alpha1.GroupName + "' && request.resource.resource == '" + ringResource + "'"
@@ -99,17 +100,18 @@ func (e expressions) assign() string {
 }
 
 // sticking returns the variables that the stick policy uses in addition to those of placing. A
-// shard acknowledges a drain by removing its label.
-func (e expressions) sticking() []admissionregistrationv1.Variable {
+// shard acknowledges a drain by removing its label. Other clients do not, even if their updates omit
+// the labels.
+func (e expressions) sticking(c constants) []admissionregistrationv1.Variable {
 	before := func(label string) string { return "oldObject.metadata.?labels[?" + quote(label) + "].orValue('')" }
 	return []admissionregistrationv1.Variable{
-		{Name: "ours", Expression: "size(variables.resource) > 0"},
+		{Name: "ours", Expression: "variables.resource != ''"},
 		{Name: "shard", Expression: before(e.shard)},
 		{Name: "target", Expression: before(e.drain)},
 		{Name: "draining", Expression: quote(e.drain) + " in variables.labels"},
 		{Name: "acknowledged", Expression: "variables.ours && variables.shard != '' && variables.target != ''" +
-			" && (size(variables.accounts) == 0 || request.userInfo.username in variables.accounts)"},
-		{Name: "parked", Expression: "variables.acknowledged && variables.draining && size(variables.resource[0].?controlledResources.orValue([])) > 0"},
+			" && " + c.isShard()},
+		{Name: "parked", Expression: "variables.acknowledged && variables.draining && variables.resource in " + list(c.controlling)},
 		{Name: "moved", Expression: "variables.acknowledged && !variables.parked"},
 		{Name: "setShard", Expression: "!variables.ours || variables.parked ? '' : variables.moved ? variables.target" +
 			" : variables.shard != '' ? variables.shard : variables.target == '' && !variables.draining ? variables.placed : ''"},
@@ -155,22 +157,13 @@ func labelPath(label string) string { return "/metadata/labels/" + escape(label)
 // escape escapes a key for a JSON pointer. Label keys contain no tildes.
 func escape(key string) string { return strings.ReplaceAll(key, "/", "~1") }
 
-// kindsOf returns a map literal from resources to kinds.
-func kindsOf(resources []Resource) string {
-	all := make([]string, len(resources))
-	for i, r := range resources {
-		all[i] = quote(r.name()) + ": " + quote(r.kind())
+// literal returns a map literal. It is sorted, so that equal maps make equal policies.
+func literal(of map[string]string) string {
+	all := make([]string, 0, len(of))
+	for _, key := range slices.Sorted(maps.Keys(of)) {
+		all = append(all, quote(key)+": "+quote(of[key]))
 	}
 	return "{" + strings.Join(all, ", ") + "}"
-}
-
-func clusterScoped(resources []Resource) (kinds []string) {
-	for _, r := range resources {
-		if r.ClusterScoped {
-			kinds = append(kinds, r.kind())
-		}
-	}
-	return kinds
 }
 
 func list(values []string) string {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -22,6 +23,11 @@ var errForeign = errors.New("it exists and does not belong to this ring: delete 
 
 // install creates or updates the policies of a ring. It reports whether it wrote anything.
 func (c *Controller) install(ctx context.Context, ring string, p Policies) (written bool, err error) {
+	if c.proved(ring) != p.Revision {
+		if err := c.ensureAnchors(ctx); err != nil {
+			return false, err
+		}
+	}
 	for _, pair := range []Pair{p.Stick, p.Assign} {
 		wrotePolicy, err := c.ensurePolicy(ctx, ring, pair.Policy)
 		if err != nil {
@@ -80,12 +86,29 @@ func belongsTo(o client.Object, ring string) bool {
 	return err == nil && version.Group == v1alpha1.GroupName
 }
 
-// Remove deletes the policies of a ring, based on live reads. It deletes each binding before its
-// policy, so that after a crash no policy is left that takes effect.
+// Remove deletes the policies of a ring and its table, based on live reads.
 func (c *Controller) Remove(ctx context.Context, ring string) error {
+	if c.Mode == ByPolicy {
+		if err := c.ensureAnchors(ctx); err != nil {
+			return err
+		}
+	}
+	if err := c.removePolicies(ctx, ring); err != nil {
+		return err
+	}
+	name := types.NamespacedName{Namespace: c.Namespace, Name: tablePrefix + ring}
+	if err := c.delete(ctx, ring, name, &corev1.ConfigMap{}); err != nil {
+		return fmt.Errorf("deleting ConfigMap %s: %w", name, err)
+	}
+	return nil
+}
+
+// removePolicies deletes the policies of a ring. It deletes each binding before its policy, so that
+// after a crash no policy is left that takes effect.
+func (c *Controller) removePolicies(ctx context.Context, ring string) error {
 	for _, name := range names(ring) {
 		for _, o := range []client.Object{&admissionregistrationv1.MutatingAdmissionPolicyBinding{}, &admissionregistrationv1.MutatingAdmissionPolicy{}} {
-			if err := c.delete(ctx, ring, name, o); err != nil {
+			if err := c.delete(ctx, ring, types.NamespacedName{Name: name}, o); err != nil {
 				return fmt.Errorf("deleting %T %s: %w", o, name, err)
 			}
 		}
@@ -95,8 +118,8 @@ func (c *Controller) Remove(ctx context.Context, ring string) error {
 
 // delete deletes an object if it belongs to the ring. It succeeds if the object does not exist or
 // the API server does not serve its kind.
-func (c *Controller) delete(ctx context.Context, ring, name string, o client.Object) error {
-	err := c.Resources.Reader.Get(ctx, types.NamespacedName{Name: name}, o)
+func (c *Controller) delete(ctx context.Context, ring string, name types.NamespacedName, o client.Object) error {
+	err := c.Resources.Reader.Get(ctx, name, o)
 	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
 		return nil
 	}

@@ -18,8 +18,7 @@ const (
 	// probePeriod is the interval between probes whether the API server applies the policies. The
 	// API server loads new policies once a second.
 	probePeriod = time.Second
-	// unprobed is how long to wait before policies count as applied if probes are refused. The API
-	// server loads new kinds of parameters every 30 seconds.
+	// unprobed is how long to wait before policies count as applied if probes are refused.
 	unprobed = 35 * time.Second
 )
 
@@ -90,6 +89,16 @@ func (c *Controller) proofOf(ring, revision string, isNew bool) *proof {
 		c.proofs[ring] = p
 	}
 	return p
+}
+
+// proved returns the revision of a ring's policies that this process has installed, or "".
+func (c *Controller) proved(ring string) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if p := c.proofs[ring]; p != nil {
+		return p.revision
+	}
+	return ""
 }
 
 func (c *Controller) forget(ring string) {

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -35,8 +36,9 @@ const (
 var CRDKind = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
 
 // CacheOptions returns cache options for the kinds that this package watches. Of CRDs, the cache
-// keeps only what is needed to detect changes.
-func CacheOptions() map[client.Object]cache.ByObject {
+// keeps only what is needed to detect changes, and of ConfigMaps only those in the namespace of the
+// sharder.
+func CacheOptions(namespace string) map[client.Object]cache.ByObject {
 	crd := &metav1.PartialObjectMetadata{}
 	crd.SetGroupVersionKind(CRDKind)
 	strip := func(in any) (any, error) {
@@ -46,7 +48,10 @@ func CacheOptions() map[client.Object]cache.ByObject {
 		}
 		return in, nil
 	}
-	return map[client.Object]cache.ByObject{crd: {Transform: strip}}
+	return map[client.Object]cache.ByObject{
+		crd:                 {Transform: strip},
+		&corev1.ConfigMap{}: {Namespaces: map[string]cache.Config{namespace: {}}},
+	}
 }
 
 // Discovery lists the resources that the API server serves, like a discovery client.

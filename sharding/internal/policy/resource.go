@@ -14,7 +14,9 @@ type Resource struct {
 }
 
 // name returns the resource in the form "apps/deployments" or "/pods".
-func (r Resource) name() string { return r.Group + "/" + r.Resource }
+func (r Resource) name() string { return nameOf(r.GroupResource) }
+
+func nameOf(r v1alpha1.GroupResource) string { return r.Group + "/" + r.Resource }
 
 // kind returns the kind in the form "apps/Deployment" or "/Pod", as used in keys of objects.
 func (r Resource) kind() string { return r.Group + "/" + r.Kind }

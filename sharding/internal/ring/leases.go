@@ -18,8 +18,9 @@ import (
 	"nodekeeper.dev/sharding/shardlease"
 )
 
-// fieldManager is the field manager of the labels that the sharder sets on Leases.
-const fieldManager = "sharder"
+// FieldManager is the field manager of the labels that the sharder sets on Leases and objects. By
+// it, policies distinguish writes of the sharder from those of others with the same user.
+const FieldManager = "sharder"
 
 // tidyTimeout bounds the time spent on the Leases of a ring per reconcile. Unfinished work
 // continues with the next change or retry.
@@ -110,7 +111,7 @@ func (c *Controller) label(ctx context.Context, l *coordinationv1.Lease, labels 
 	if err != nil {
 		return fmt.Errorf("encoding the labels of Lease %q: %w", l.Name, err)
 	}
-	_, err = c.Observer.Leases.Leases(l.Namespace).Patch(ctx, l.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
+	_, err = c.Observer.Leases.Leases(l.Namespace).Patch(ctx, l.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: FieldManager})
 	if err != nil {
 		return fmt.Errorf("labelling the Lease %q: %w", l.Name, err)
 	}

@@ -26,6 +26,9 @@ type Report struct {
 	// Conditions replace the conditions of the same types in the status. A condition without a
 	// generation refers to the current one.
 	Conditions []metav1.Condition
+	// Table, if its type is set, replaces a condition while admission may use another table than the
+	// one in the status.
+	Table metav1.Condition
 	// Moving is the number of objects in a hand-over, Unassigned the number of objects that wait
 	// for an assignment.
 	Moving, Unassigned int32
@@ -91,7 +94,11 @@ func (r *Reports) of(ring string) Report {
 
 // complete applies the report to the status of its ring.
 func (r *Report) complete(ring *v1alpha1.ClusterRing, s *v1alpha1.ClusterRingStatus) {
-	for _, c := range r.Conditions {
+	all := slices.Clone(r.Conditions)
+	if r.Table.Type != "" {
+		all = append(all, r.Table)
+	}
+	for _, c := range all {
 		if c.ObservedGeneration == 0 {
 			c.ObservedGeneration = ring.Generation
 		}

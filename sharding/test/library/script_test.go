@@ -34,7 +34,11 @@ type script struct {
 // script starts a shard that ends with the test.
 func (c *cluster) script(name, protocol string) *script {
 	c.t.Helper()
-	h, err := rest.HTTPClientFor(c.config)
+	config := rest.CopyConfig(c.config) // the script runs in a pod of that name
+	config.Impersonate = rest.ImpersonationConfig{
+		UserName: "script", Groups: []string{"system:masters"}, Extra: map[string][]string{"authentication.kubernetes.io/pod-name": {name}},
+	}
+	h, err := rest.HTTPClientFor(config)
 	require.NoError(c.t, err)
 	s := &script{c: c, http: h, name: name, protocol: protocol}
 	s.send(c.t.Context(), http.MethodPost, "/apis/coordination.k8s.io/v1/namespaces/"+c.namespace+"/leases", fmt.Sprintf(

@@ -27,6 +27,8 @@ var treatments = pages.Treatments{
 	{Prefix: "export KUBECONFIG="},
 	{Prefix: "kubectl create "},
 	{Prefix: "kubectl config set-context --current "},
+	{Prefix: "kubectl config view --raw --minify --flatten >"},
+	{Prefix: "kubectl --kubeconfig=replicas.kubeconfig config "},
 	{Prefix: "kubectl apply "},
 	{Prefix: "kubectl wait "},
 	{Prefix: "kubectl delete "},

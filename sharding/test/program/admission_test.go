@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/sharding/api/v1alpha1"
+	sharderring "nodekeeper.dev/sharding/internal/ring"
 	"nodekeeper.dev/sharding/slots"
 )
 
@@ -111,6 +112,11 @@ func (c *cluster) as(user, pod string) client.Client {
 	other, err := client.New(config, client.Options{})
 	require.NoError(c.t, err)
 	return other
+}
+
+// asSharder returns a client whose writes count as those of the sharder.
+func (c *cluster) asSharder() client.Client {
+	return client.WithFieldOwner(c.Client, sharderring.FieldManager)
 }
 
 func (c *cluster) account(name string) string {

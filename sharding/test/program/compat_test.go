@@ -36,13 +36,16 @@ func TestControllerRingIsMirrored(t *testing.T) {
 		GroupResource: v1alpha1.GroupResource{Resource: "secrets"}, Key: v1alpha1.KeyName, ControlledResources: []v1alpha1.GroupResource{{Resource: "configmaps"}},
 	}}, ring.Spec.Resources)
 
-	c.update(ring, func(ring *v1alpha1.ClusterRing) { ring.Spec.Handover.MaxConcurrentMoves = 7 })
+	c.update(ring, func(ring *v1alpha1.ClusterRing) {
+		ring.Spec.Handover.MaxConcurrentMoves, ring.Spec.Shards.ServiceAccounts = 7, []string{"operator"}
+	})
 	r.change(`{"spec":{"resources":[{"group":"","resource":"secrets"},{"group":"","resource":"services"}]}}`)
 	require.EventuallyWithT(t, func(collect *assert.CollectT) {
 		require.NoError(collect, c.Get(t.Context(), client.ObjectKeyFromObject(ring), ring))
 		assert.Len(collect, ring.Spec.Resources, 2)
 		assert.Empty(collect, ring.Spec.Resources[0].ControlledResources)
 		assert.EqualValues(collect, 7, ring.Spec.Handover.MaxConcurrentMoves)
+		assert.Equal(collect, []string{"operator"}, ring.Spec.Shards.ServiceAccounts)
 		assert.Equal(collect, r.read(collect).GetGeneration(), r.foreignStatus(collect).ObservedGeneration)
 	}, patience, period)
 
@@ -164,7 +167,7 @@ func TestForeignDrainsAreTakenOver(t *testing.T) {
 	})
 	answered := secret(c.namespace, "answered")
 	require.NoError(t, c.Create(t.Context(), answered))
-	shard := c.as("shard", "")
+	shard := c.as("shard", "web-0")
 	require.EventuallyWithT(t, func(collect *assert.CollectT) { // like a shard that responds before the sharder observes the object
 		require.NoError(collect, c.Patch(t.Context(), answered, client.RawPatch(types.MergePatchType, asked)))
 		release := []byte(`{"metadata":{"resourceVersion":"` + answered.ResourceVersion + `","labels":{"` + foreignDrain(r.name) + `":null,"` + foreignShard(r.name) + `":null}}}`)

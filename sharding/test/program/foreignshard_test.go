@@ -138,8 +138,10 @@ func (r *foreignRing) shardsOf(t require.TestingT) map[string]int {
 // Lease with its own name and the label of its ring, reconciles the objects whose label names it
 // sequentially, and removes both labels from objects that it is asked to release.
 type shard struct {
-	of      *foreignRing
-	name    string
+	of   *foreignRing
+	name string
+	// pod has the identity of a pod with the name of the shard.
+	pod     client.Client
 	seconds int32
 	lease   *coordinationv1.Lease
 	kill    context.CancelFunc
@@ -150,7 +152,7 @@ type shard struct {
 func (r *foreignRing) start(namespace, name string, seconds int32) *shard {
 	r.t.Helper()
 	ctx, kill := context.WithCancel(r.t.Context())
-	s := &shard{of: r, name: name, seconds: seconds, kill: kill, ended: make(chan struct{}), lease: &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+	s := &shard{of: r, name: name, pod: r.as("shard", name), seconds: seconds, kill: kill, ended: make(chan struct{}), lease: &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
 		Namespace: namespace, Name: name, Labels: map[string]string{foreign + "/controllerring": r.name},
 	}}}
 	s.renew()
@@ -213,7 +215,7 @@ func (s *shard) reconcileAll(ctx context.Context) {
 		if _, isAsked := object.Labels[foreignDrain(s.of.name)]; isAsked {
 			before := object.DeepCopy()
 			maps.DeleteFunc(object.Labels, func(label, _ string) bool { return label == key || label == foreignDrain(s.of.name) })
-			_ = s.of.Patch(ctx, &object, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})) // or with the next iteration
+			_ = s.pod.Patch(ctx, &object, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})) // or with the next iteration
 			continue
 		}
 		s.of.reconcile(object.UID, s.name)

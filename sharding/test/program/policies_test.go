@@ -3,7 +3,6 @@ package program
 import (
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -12,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -56,34 +56,46 @@ func TestAdmissionNeedsNoSharder(t *testing.T) {
 }
 
 // survivesBadTables checks a part of R16: objects are admitted, without a label, whatever a user
-// writes into the status of a ring.
+// writes into the table while no sharder restores it.
 func (c *cluster) survivesBadTables(ring *v1alpha1.ClusterRing) {
 	c.t.Helper()
-	indexes := func(i int32, n int) []int32 { return slices.Repeat([]int32{i}, n) }
-	for name, bad := range map[string]v1alpha1.Table{
-		"no label value": {Shards: []string{"not a label value"}, Slots: indexes(0, slots.Count)},
-		"out of range":   {Shards: []string{"web-0"}, Slots: indexes(1, slots.Count)},
-		"negative":       {Shards: []string{"web-0"}, Slots: indexes(-1, slots.Count)},
-		"short":          {Shards: []string{"web-0"}, Slots: indexes(0, 1)},
-		"no slots":       {Shards: []string{"web-0"}},
-	} {
-		require.NoError(c.t, c.Get(c.t.Context(), client.ObjectKeyFromObject(ring), ring))
-		ring.Status.Table = &bad
-		require.NoError(c.t, c.Status().Update(c.t.Context(), ring), name)
+	indexes := func(i string, n int) string { return strings.TrimSuffix(strings.Repeat(i+",", n), ",") }
+	writes := func(name, shards, inSlots, want string) {
+		c.t.Helper()
+		table := c.table(c.t, ring)
+		require.NotNil(c.t, table)
+		table.Data = map[string]string{"shards": shards, "slots": inSlots}
+		require.NoError(c.t, c.Update(c.t.Context(), table), name)
 		require.EventuallyWithT(c.t, func(t *assert.CollectT) {
 			s := secret(c.namespace, "probe")
-			require.NoError(c.t, c.Create(c.t.Context(), s, client.DryRunAll), name)
-			assert.NotContains(t, s.Labels, prefix.ShardLabel(ring.Name), name)
-		}, patience, period)
-		good := &v1alpha1.Table{Shards: []string{"good"}, Slots: indexes(0, slots.Count)}
-		ring.Status.Table = good
-		require.NoError(c.t, c.Status().Update(c.t.Context(), ring), name)
-		require.EventuallyWithT(c.t, func(t *assert.CollectT) {
-			s := secret(c.namespace, "probe")
-			require.NoError(c.t, c.Create(c.t.Context(), s, client.DryRunAll), name)
-			assert.Equal(t, "good", s.Labels[prefix.ShardLabel(ring.Name)])
+			require.NoError(t, c.Create(c.t.Context(), s, client.DryRunAll), name)
+			assert.Equal(t, want, s.Labels[prefix.ShardLabel(ring.Name)], name)
 		}, patience, period)
 	}
+	for name, bad := range map[string][2]string{
+		"no label value": {"not a label value", indexes("0", slots.Count)},
+		"out of range":   {"web-0", indexes("1", slots.Count)},
+		"negative":       {"web-0", indexes("-1", slots.Count)},
+		"no numbers":     {"web-0", indexes("x", slots.Count)},
+		"large numbers":  {"web-0", indexes("99999999999999999999", slots.Count)},
+		"short":          {"web-0", indexes("0", 1)},
+		"long":           {"web-0", indexes("0", 100_000)},
+		"no slots":       {"web-0", ""},
+	} {
+		writes(name, bad[0], bad[1], "")
+		writes(name, "good", indexes("0", slots.Count), "good")
+	}
+}
+
+// table returns the ConfigMap with the table of a ring, or nil if there is none.
+func (c *cluster) table(t require.TestingT, ring *v1alpha1.ClusterRing) *corev1.ConfigMap {
+	table := &corev1.ConfigMap{}
+	err := c.Get(c.t.Context(), types.NamespacedName{Namespace: sharderNamespace, Name: "sharding-table-" + ring.Name}, table)
+	require.NoError(t, client.IgnoreNotFound(err))
+	if err != nil {
+		return nil
+	}
+	return table
 }
 
 // policies returns the policies that are installed for a ring.
@@ -102,7 +114,10 @@ func (c *cluster) policies(t require.TestingT, ring *v1alpha1.ClusterRing) (all 
 
 func (c *cluster) hasNoPolicies(ring *v1alpha1.ClusterRing) {
 	c.t.Helper()
-	require.EventuallyWithT(c.t, func(t *assert.CollectT) { assert.Empty(t, c.policies(t, ring)) }, patience, period)
+	require.EventuallyWithT(c.t, func(t *assert.CollectT) {
+		assert.Empty(t, c.policies(t, ring))
+		assert.Nil(t, c.table(t, ring))
+	}, patience, period)
 }
 
 // The policies are restored if another client deletes or changes them. Policies of another owner

@@ -148,13 +148,13 @@ func (c *cluster) listsWhatMoves(t *testing.T, ring *v1alpha1.ClusterRing, seen 
 	assert.Positive(t, lists)
 }
 
-// edits covers R25: an object that the sharder is about to assign is changed by another client.
-// Another object is assigned nevertheless.
+// edits covers R25: an object that the sharder is about to assign is changed by another client, and
+// policies do not assign it then. Another object is assigned nevertheless.
 func (c *cluster) edits(t *testing.T, ring *v1alpha1.ClusterRing, proxy *faultproxy.Proxy, name, patch string) {
 	t.Helper()
 	edited := make(chan error, 1)
 	heal := proxy.Inject(meanwhile{name + "-", func(name string) {
-		edited <- c.Patch(t.Context(), secret(c.namespace, name), client.RawPatch(types.MergePatchType, []byte(patch)))
+		edited <- c.asSharder().Patch(t.Context(), secret(c.namespace, name), client.RawPatch(types.MergePatchType, []byte(patch)))
 	}, &sync.Once{}})
 	defer heal()
 	for _, prefix := range []string{name, "another"} { // without a name, the policy leaves them to the sharder

@@ -11,7 +11,10 @@ import (
 	"github.com/stretchr/testify/require"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -23,6 +26,9 @@ import (
 
 // sharderNamespace is the default namespace of the Lease of the leading sharder.
 const sharderNamespace = "sharder-system"
+
+// notTheAnchor selects all policies but the one that the sharder never deletes.
+var notTheAnchor = client.MatchingFieldsSelector{Selector: fields.OneTermNotEqualSelector(metav1.ObjectNameField, "sharding-anchor")}
 
 // sites holds the API servers for tests with sharders of their own, with the CRDs installed. One
 // test at a time uses each.
@@ -72,7 +78,7 @@ func siteOn(t *testing.T, plane *controlplane.ControlPlane) *cluster {
 	return c
 }
 
-// clearSite deletes the rings, their policies and the Lease of the leader from an API server without
+// clearSite deletes the rings, their policies and tables, and the Lease of the leader from an API server without
 // a sharder.
 func clearSite(plane *controlplane.ControlPlane) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -98,8 +104,9 @@ func clearSite(plane *controlplane.ControlPlane) error {
 		}
 	}
 	return errors.Join(
-		c.DeleteAllOf(ctx, &admissionregistrationv1.MutatingAdmissionPolicy{}),
-		c.DeleteAllOf(ctx, &admissionregistrationv1.MutatingAdmissionPolicyBinding{}),
+		c.DeleteAllOf(ctx, &admissionregistrationv1.MutatingAdmissionPolicyBinding{}, notTheAnchor),
+		c.DeleteAllOf(ctx, &admissionregistrationv1.MutatingAdmissionPolicy{}, notTheAnchor),
 		c.DeleteAllOf(ctx, &coordinationv1.Lease{}, client.InNamespace(sharderNamespace)),
+		c.DeleteAllOf(ctx, &corev1.ConfigMap{}, client.InNamespace(sharderNamespace)),
 	)
 }

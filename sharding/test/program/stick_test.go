@@ -1,12 +1,16 @@
 package program
 
 import (
+	"context"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/sharding/api/v1alpha1"
@@ -25,7 +29,8 @@ func TestLabelsStick(t *testing.T) {
 	c.admitting(ring, "table")
 	require.NoError(t, only.Stop(stopTimeout), "policies alone")
 	s, d := prefix.ShardLabel(ring.Name), prefix.DrainLabel(ring.Name)
-	callers := map[string]client.Client{"sharder": c, "shard": c.as(c.account("operator"), ""), "other": c.as("other", "")}
+	sharder := c.asSharder()
+	callers := map[string]client.Client{"sharder": sharder, "shard": c.as(c.account("operator"), ""), "other": c.as("other", "")}
 	type labels = map[string]string
 	for name, tc := range map[string]struct {
 		kind, caller     string
@@ -50,7 +55,7 @@ func TestLabelsStick(t *testing.T) {
 			created, err := c.metadataOnly(object)
 			require.NoError(t, err)
 			created.SetLabels(tc.before)
-			require.NoError(t, c.Update(t.Context(), created), "by the sharder's user")
+			require.NoError(t, sharder.Update(t.Context(), created))
 			created.SetLabels(tc.as)
 			require.NoError(t, callers[tc.caller].Update(t.Context(), created))
 			got := created.GetLabels()
@@ -68,23 +73,81 @@ func TestLabelsStick(t *testing.T) {
 	}
 }
 
-// TestAnyoneAcknowledgesIfTheAccountsOfTheShardsAreUnknown covers R20 for rings without service
-// accounts, or with Leases in all namespaces.
-func TestAnyoneAcknowledgesIfTheAccountsOfTheShardsAreUnknown(t *testing.T) {
+// TestOnlyAShardAcknowledges covers R20 and F20 for rings without service accounts: a caller in a pod
+// has the name of the shard. A caller without a pod may renew its Lease, and keeps the label drain,
+// which no update that omits all labels does.
+func TestOnlyAShardAcknowledges(t *testing.T) {
 	t.Parallel()
 	c := newSite(t)
 	only := c.sharder("a")
-	ring := c.admitting(c.ring(""), "web-0")
+	ring := c.ring("")
+	ring.Spec.Resources[0].ControlledResources = []v1alpha1.GroupResource{{Resource: "configmaps"}}
+	ring.Spec.Resources = append(ring.Spec.Resources, v1alpha1.Resource{GroupResource: v1alpha1.GroupResource{Resource: "serviceaccounts"}})
+	c.admitting(ring, "web-0")
 	require.NoError(t, only.Stop(stopTimeout), "policies alone")
+	c.acknowledged(ring, prefix, "Secret", false)
+	c.acknowledged(ring, prefix, "ServiceAccount", true)
+}
+
+// acknowledged checks whose writes count as acknowledgements of web-0 in a ring without accounts. With
+// complete set, the policy completes each hand-over.
+func (c *cluster) acknowledged(ring *v1alpha1.ClusterRing, prefix v1alpha1.Prefix, kind string, complete bool) {
+	c.t.Helper()
 	s, d := prefix.ShardLabel(ring.Name), prefix.DrainLabel(ring.Name)
-	o := secret(c.namespace, "draining")
-	c.stores(o)
-	o.Labels[s], o.Labels[d] = "web-0", "web-1"
-	require.NoError(t, c.Update(t.Context(), o), "by the sharder's user")
-	delete(o.Labels, s)
-	require.NoError(t, c.as("anyone", "").Update(t.Context(), o))
-	assert.Equal(t, "web-1", o.Labels[s])
-	assert.NotContains(t, o.Labels, d)
+	type labels = map[string]string
+	moved, parked, kept := labels{s: "web-1"}, labels{d: "web-1"}, labels{s: "web-0", d: "web-1"}
+	if complete {
+		parked = moved
+	}
+	for name, tc := range map[string]struct {
+		caller   client.Client
+		as, want labels
+	}{
+		"a pod of that name":                         {c.as("shard", "web-0"), labels{d: "web-1"}, parked},
+		"a pod of that name, protocol 1":             {c.as("shard", "web-0"), nil, moved},
+		"another pod":                                {c.as("shard", "web-1"), labels{d: "web-1"}, kept},
+		"another pod, without labels":                {c.as("shard", "web-1"), nil, kept},
+		"a process that may renew the Lease":         {c.as("shard", ""), labels{d: "web-1"}, parked},
+		"an administrator's update without labels":   {c.as("admin", ""), nil, kept},
+		"the sharder's user, in an update without":   {c, nil, kept},
+		"a user that may not renew it":               {c.limited(kind), labels{d: "web-1"}, kept},
+		"a user that may not renew it, without both": {c.limited(kind), nil, kept},
+	} {
+		object := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, GenerateName: "draining-"}}
+		object.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind(kind))
+		created, err := c.metadataOnly(object)
+		require.NoError(c.t, err)
+		created.SetLabels(kept)
+		require.NoError(c.t, c.asSharder().Update(c.t.Context(), created))
+		created.SetLabels(tc.as)
+		require.NoError(c.t, tc.caller.Update(c.t.Context(), created))
+		assert.Equal(c.t, tc.want, created.GetLabels(), name)
+	}
+}
+
+// limited returns a client for a user that may only write objects of one kind in the namespace.
+func (c *cluster) limited(kind string) client.Client {
+	c.t.Helper()
+	name := c.namespace + "-limited-" + strings.ToLower(kind)
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name}, Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{""}, Resources: []string{strings.ToLower(kind) + "s"}, Verbs: []string{"get", "update"}},
+	}}
+	binding := &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: name},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name}},
+	}
+	for _, o := range []client.Object{role, binding} {
+		require.NoError(c.t, client.IgnoreAlreadyExists(c.Create(c.t.Context(), o)))
+	}
+	c.t.Cleanup(func() {
+		assert.NoError(c.t, client.IgnoreNotFound(c.Delete(context.WithoutCancel(c.t.Context()), role)))
+	})
+	config := c.config()
+	config.Impersonate = rest.ImpersonationConfig{UserName: name}
+	other, err := client.New(config, client.Options{})
+	require.NoError(c.t, err)
+	return other
 }
 
 // The labels of a Pod can also be changed through its status.
