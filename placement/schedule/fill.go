@@ -144,14 +144,14 @@ func (f *filler) isBetter(a, b int) bool {
 }
 
 // heapify builds a heap in which no element is better than its parent.
-func heapify(heap []int, isBetter func(a, b int) bool) {
+func heapify[T any](heap []T, isBetter func(a, b T) bool) {
 	for i := len(heap)/2 - 1; i >= 0; i-- {
 		down(heap, i, isBetter)
 	}
 }
 
 // down restores the heap after the element at i has become worse.
-func down(heap []int, i int, isBetter func(a, b int) bool) {
+func down[T any](heap []T, i int, isBetter func(a, b T) bool) {
 	for {
 		child := 2*i + 1
 		if child >= len(heap) {
@@ -169,7 +169,7 @@ func down(heap []int, i int, isBetter func(a, b int) bool) {
 }
 
 // pop removes the first element. The caller must call down for the element that replaces it.
-func pop(heap []int) []int {
+func pop[T any](heap []T) []T {
 	last := len(heap) - 1
 	heap[0] = heap[last]
 	return heap[:last]

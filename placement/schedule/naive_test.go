@@ -38,10 +38,12 @@ func naive(p pool) (schedule.Assignment, map[string]int32) {
 		for missing(i) < 0 {
 			worst := slices.MaxFunc(slices.Collect(indexes(pods)), func(a, b int) int {
 				x, y := pods[a].Name, pods[b].Name
+				isHere := cmp.Compare(min(next[i.Key][x], 1), min(next[i.Key][y], 1))
+				overfull := cmp.Compare(p.overfull(next, &pods[a]), p.overfull(next, &pods[b]))
 				if p.policy.Strategy == schedule.Pack {
-					return cmp.Or(cmp.Compare(min(next[i.Key][x], 1), min(next[i.Key][y], 1)), cmp.Compare(a, b))
+					return cmp.Or(isHere, overfull, cmp.Compare(a, b))
 				}
-				return cmp.Or(cmp.Compare(next[i.Key][x], next[i.Key][y]), cmp.Compare(p.load(next, x), p.load(next, y)), cmp.Compare(a, b))
+				return cmp.Or(isHere, overfull, cmp.Compare(next[i.Key][x], next[i.Key][y]), cmp.Compare(p.load(next, x), p.load(next, y)), cmp.Compare(a, b))
 			})
 			next[i.Key][pods[worst].Name]--
 		}

@@ -6,12 +6,13 @@ import (
 )
 
 // Number assigns the indexes 0 to replicas-1 to pods, so that each pod has the number in next and
-// keeps as many of its indexes in now as possible. It drops indexes that are out of range; of
-// duplicates, only the first pod by name keeps the index. A pod with more indexes than its number
-// loses the highest ones. The free indexes are assigned in ascending order to the pods in the order
-// of their names, until none is left. A pod without indexes is not in the result.
+// keeps as many of its indexes in now as possible. Pod by pod, in the order of their names, a pod
+// keeps the lowest of its indexes that are in range and that no pod before it keeps, up to its
+// number; the others are free for the pods after it. Then the free indexes are assigned in
+// ascending order to the pods in the order of their names, until none is left. A pod without
+// indexes is not in the result. At most [MaxIndexes] indexes are assigned.
 func Number(replicas int32, now map[string]Set, next map[string]int32) map[string]Set {
-	replicas = max(replicas, 0)
+	replicas = min(max(replicas, 0), MaxIndexes)
 	names := slices.Sorted(maps.Keys(next))
 	result := make(map[string]Set, len(next))
 	taken := map[int32]bool{}

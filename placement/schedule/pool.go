@@ -1,6 +1,9 @@
 package schedule
 
-import "maps"
+import (
+	"maps"
+	"slices"
+)
 
 // pool is the state of one call. Pods are identified by their position in pod order.
 type pool struct {
@@ -16,6 +19,7 @@ type pool struct {
 	now     Assignment
 	changed map[string]map[string]int32 // shares of items that differ from now
 	work    []row                       // items with too many or too few virtual replicas; see workOnAll
+	huge    []*Item                     // items with more virtual replicas than are ever placed
 	known   int                         // number of items in now that still exist
 	bare    bool                        // whether now contains an item without shares
 }
@@ -30,16 +34,23 @@ func (r *row) missing() int64 { return max(r.replicas()-r.kept, 0) }
 
 func newPool(p Policy, pods []Pod, now Assignment) *pool {
 	pods = inOrder(pods)
+	place := make(map[string]int, len(pods))
+	pods = slices.DeleteFunc(pods, func(pod Pod) bool {
+		_, isDouble := place[pod.Name]
+		if !isDouble {
+			place[pod.Name] = len(place)
+		}
+		return isDouble
+	})
 	n := len(pods)
 	numbers := make([]int64, 4*n)
 	w := &pool{
-		policy: p, pods: pods, place: make(map[string]int, n), zone: make([]int, n), now: now,
+		policy: p, pods: pods, place: place, zone: make([]int, n), now: now,
 		load: numbers[:n], capacity: numbers[n : 2*n], bytes: numbers[2*n : 3*n], room: numbers[3*n:],
 		changed: map[string]map[string]int32{},
 	}
 	zones := map[string]int{}
 	for i := range pods {
-		w.place[pods[i].Name] = i
 		w.capacity[i] = p.capacity(&pods[i])
 		w.room[i] = unlimited
 		if pods[i].Room > 0 {
@@ -91,6 +102,17 @@ func (w *pool) add(item *Item, pod int, count int64) {
 		return
 	}
 	shares[name] = after
+}
+
+// bears reports whether the load of a pod can be counted with count more virtual replicas of an
+// item, whatever the pod's capacity is.
+func (w *pool) bears(item *Item, pod int, count int32) bool {
+	return int64(count)*item.weight() <= unlimited-w.load[pod]
+}
+
+// isOverfull reports whether a pod exceeds its capacity or room.
+func (w *pool) isOverfull(pod int) bool {
+	return w.load[pod] > w.capacity[pod] || w.bytes[pod] > w.room[pod]
 }
 
 // fits returns how many more virtual replicas of an item fit on a pod that has here of them.

@@ -158,6 +158,14 @@ func (p pool) fits(a schedule.Assignment, item schedule.Item, pod *schedule.Pod)
 	return p.load(a, pod.Name)+weight(item) <= p.capacity(pod) && (pod.Room == 0 || bytes <= pod.Room)
 }
 
+// overfull returns 1 if a pod exceeds its capacity or room, and 0 otherwise.
+func (p pool) overfull(a schedule.Assignment, pod *schedule.Pod) int {
+	if p.load(a, pod.Name) > p.capacity(pod) || pod.Room > 0 && p.bytes(a, pod.Name) > pod.Room {
+		return 1
+	}
+	return 0
+}
+
 func sum(shares map[string]int32) (n int32) {
 	for _, count := range shares {
 		n += count

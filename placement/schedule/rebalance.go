@@ -61,7 +61,7 @@ func (r *rebalancer) take(items []Item) {
 		item := &zoned{Item: &items[i], count: make([]int64, r.zones)}
 		for name, count := range r.now[item.Key] {
 			pod, ok := r.place[name]
-			if !ok || count <= 0 {
+			if !ok || count <= 0 || !r.bears(item.Item, pod, count) {
 				continue
 			}
 			item.count[r.zone[pod]] += int64(count)

@@ -11,9 +11,9 @@ import (
 //
 //  1. Keep the shares on open and closed pods, limited to Replicas. Set aside the shares on
 //     leaving pods. Drop shares of unknown items and shares on ended or unknown pods.
-//  2. Shrink: from an item that has too many virtual replicas, take one from the pod with the most
-//     of them, then from the pod with the highest load, then from the last pod in pod order (Pack:
-//     from the last pod in pod order at once).
+//  2. Shrink: from an item that has too many virtual replicas, take one from the pods that exceed
+//     their capacity or room, if it is on any; of several pods, from the one with the most of them,
+//     then with the highest load, then the last in pod order (Pack: the last in pod order at once).
 //  3. Fit: from a pod whose entries exceed its room, remove whole shares, largest Bytes first.
 //     From a pod whose load exceeds its capacity, take one virtual replica at a time: from an item
 //     that has too few in any case, then from the item with the most on the pod.
@@ -32,6 +32,9 @@ func Schedule(p Policy, pods []Pod, items []Item, now Assignment) (next Assignme
 	w.shrink()
 	w.fit(items)
 	pending = map[string]int32{}
+	for _, item := range w.huge {
+		pending[item.Key] = int32(item.excess()) //nolint:gosec // at most Replicas
+	}
 	missing := w.missing()
 	if len(missing) > 0 {
 		filler := newFiller(w)
@@ -42,7 +45,7 @@ func Schedule(p Policy, pods []Pod, items []Item, now Assignment) (next Assignme
 	for _, r := range missing {
 		w.stay(r, aside[r.Key])
 		if left := r.missing(); left > 0 {
-			pending[r.Key] = int32(left) //nolint:gosec // at most Replicas
+			pending[r.Key] += int32(left) //nolint:gosec // at most Replicas
 		}
 	}
 	w.settle(aside)
@@ -72,6 +75,9 @@ func (w *pool) keep(items []Item) (aside Assignment) {
 			if r := w.keepItem(&some[i], ahead[i], aside); r.kept != r.replicas() {
 				w.work = append(w.work, r)
 			}
+			if some[i].excess() > 0 {
+				w.huge = append(w.huge, &some[i])
+			}
 		}
 	}
 	return aside
@@ -85,9 +91,12 @@ func (w *pool) keepItem(item *Item, shares map[string]int32, aside Assignment) r
 		pod, ok := w.place[name]
 		switch {
 		case ok && count > 0 && item.Replicas > 0 && w.pods[pod].State <= Closed:
-			if count > item.Replicas { // step 2 would reduce it in any case
-				count = item.Replicas
+			if int64(count) > r.replicas() { // step 2 would reduce it in any case
+				count = int32(r.replicas()) //nolint:gosec // at most MaxIndexes
 				w.own(item.Key)[name] = count
+			}
+			if !w.bears(item, pod, count) {
+				break
 			}
 			r.kept += int64(count)
 			w.load[pod] += int64(count) * weight
@@ -127,33 +136,46 @@ func (w *pool) shrink() {
 	}
 	slices.SortFunc(over, func(a, b *row) int { return cmp.Compare(a.Key, b.Key) })
 	for _, r := range over {
-		for ; r.kept > r.replicas(); r.kept-- {
-			w.add(r.Item, w.mostOf(r.Key), -1)
+		heap := w.podsOf(r.Key)
+		isWorse := func(a, b int) bool { return w.isWorse(r.Key, a, b) }
+		heapify(heap, isWorse)
+		for ; r.kept > r.replicas() && len(heap) > 0; r.kept-- {
+			w.add(r.Item, heap[0], -1)
+			if w.shares(r.Key)[w.pods[heap[0]].Name] == 0 {
+				heap = pop(heap)
+			}
+			down(heap, 0, isWorse)
 		}
 	}
 }
 
-// mostOf returns the pod from which to take a virtual replica of an item that has too many.
-func (w *pool) mostOf(key string) int {
-	best, most := -1, int32(0)
-	for name, count := range w.shares(key) {
-		pod := w.place[name]
-		if w.policy.Strategy == Pack {
-			best = max(best, pod)
-			continue
-		}
-		if best < 0 || cmp.Or(cmp.Compare(count, most), cmp.Compare(w.load[pod], w.load[best]), cmp.Compare(pod, best)) > 0 {
-			best, most = pod, count
-		}
+// podsOf returns the pods that an item is on.
+func (w *pool) podsOf(key string) []int {
+	var pods []int
+	for name := range w.shares(key) {
+		pods = append(pods, w.place[name])
 	}
-	return best
+	return pods
+}
+
+// isWorse reports whether an item that has too many virtual replicas gives up one on pod a rather
+// than on pod b.
+func (w *pool) isWorse(key string, a, b int) bool {
+	if x, y := w.isOverfull(a), w.isOverfull(b); x != y {
+		return x
+	}
+	if w.policy.Strategy == Pack {
+		return a > b
+	}
+	shares := w.shares(key)
+	return cmp.Or(cmp.Compare(shares[w.pods[a].Name], shares[w.pods[b].Name]), cmp.Compare(w.load[a], w.load[b]), cmp.Compare(a, b)) > 0
 }
 
 // fit removes virtual replicas from pods that exceed their capacity or room.
 func (w *pool) fit(items []Item) {
 	var over []int
 	for pod := range w.pods {
-		if w.bytes[pod] > w.room[pod] || w.load[pod] > w.capacity[pod] {
+		if w.isOverfull(pod) {
 			over = append(over, pod)
 		}
 	}
@@ -199,18 +221,25 @@ func (w *pool) fitBytes(pod int, rows []*row) {
 
 func (w *pool) fitLoad(pod int, rows []*row) {
 	name := w.pods[pod].Name
-	for w.load[pod] > w.capacity[pod] {
-		var worst *row
-		most, isShort := int32(0), false
-		for _, r := range rows { // sorted by key: of equal rows, the last one is selected
-			count := w.shares(r.Key)[name]
-			short := r.missing() > 0
-			if count > 0 && (worst == nil || short && !isShort || short == isShort && count >= most) {
-				worst, most, isShort = r, count, short
-			}
+	here := func(r *row) int32 { return w.shares(r.Key)[name] }
+	heap := slices.DeleteFunc(slices.Clone(rows), func(r *row) bool { return here(r) == 0 })
+	isWorse := func(a, b *row) bool {
+		if x, y := a.missing() > 0, b.missing() > 0; x != y {
+			return x
 		}
-		w.add(worst.Item, pod, -1)
-		worst.kept--
+		return cmp.Or(cmp.Compare(here(a), here(b)), cmp.Compare(a.Key, b.Key)) > 0
+	}
+	heapify(heap, isWorse)
+	for w.load[pod] > w.capacity[pod] && len(heap) > 0 {
+		r := heap[0]
+		if here(r) > 0 { // otherwise another item has the same key
+			w.add(r.Item, pod, -1)
+			r.kept--
+		}
+		if here(r) == 0 {
+			heap = pop(heap)
+		}
+		down(heap, 0, isWorse)
 	}
 }
 

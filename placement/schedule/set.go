@@ -21,10 +21,35 @@ var ErrMalformedSet = errors.New("malformed set of indexes")
 // ParseSet parses the text form of a set: numbers and ranges in ascending order, separated by
 // commas. The empty text is the empty set. Errors are [ErrMalformedSet].
 func ParseSet(text string) (Set, error) {
-	if text == "" {
-		return nil, nil
+	count, err := CountSet(text)
+	if err != nil || count == 0 {
+		return nil, err
 	}
-	var set Set
+	set := make(Set, 0, count)
+	err = scanSet(text, func(first, last int32) {
+		for i := first; ; i++ {
+			set = append(set, i)
+			if i == last {
+				break
+			}
+		}
+	})
+	return set, err
+}
+
+// CountSet returns the number of indexes in the text form of a set without listing them, so that
+// its cost depends on the length of the text only. Its errors are those of [ParseSet].
+func CountSet(text string) (count int, err error) {
+	err = scanSet(text, func(first, last int32) { count += int(last-first) + 1 })
+	return count, err
+}
+
+// scanSet calls each for the ranges of a set in ascending order, until it finds an error.
+func scanSet(text string, each func(first, last int32)) error {
+	if text == "" {
+		return nil
+	}
+	count, before := int64(0), int32(-1)
 	for part := range strings.SplitSeq(text, ",") {
 		low, high, isRange := strings.Cut(part, "-")
 		first, err := parseIndex(low)
@@ -32,22 +57,19 @@ func ParseSet(text string) (Set, error) {
 		if err == nil && isRange {
 			last, err = parseIndex(high)
 		}
+		count += int64(last) - int64(first) + 1
 		switch {
 		case err != nil:
-			return nil, fmt.Errorf("%w: %q", ErrMalformedSet, text)
-		case last < first || len(set) > 0 && first <= set[len(set)-1]:
-			return nil, fmt.Errorf("%w: %q is not in ascending order", ErrMalformedSet, text)
-		case int64(last)-int64(first) >= int64(MaxIndexes-len(set)):
-			return nil, fmt.Errorf("%w: %q has more than %d indexes", ErrMalformedSet, text, MaxIndexes)
+			return fmt.Errorf("%w: %q", ErrMalformedSet, text)
+		case last < first || first <= before:
+			return fmt.Errorf("%w: %q is not in ascending order", ErrMalformedSet, text)
+		case count > MaxIndexes:
+			return fmt.Errorf("%w: %q has more than %d indexes", ErrMalformedSet, text, MaxIndexes)
 		}
-		for i := first; ; i++ {
-			set = append(set, i)
-			if i == last {
-				break
-			}
-		}
+		each(first, last)
+		before = last
 	}
-	return set, nil
+	return nil
 }
 
 // parseIndex parses a number without a sign or leading zeros.

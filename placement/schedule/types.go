@@ -41,7 +41,8 @@ const (
 	Ended                // keeps nothing
 )
 
-// Pod is a pod of a pool. Names must be unique.
+// Pod is a pod of a pool. Names must be unique; of several pods with one name, the first one in pod
+// order counts.
 type Pod struct {
 	Name, Zone string
 	// Ordinal precedes Name in the order of pods.
@@ -54,10 +55,12 @@ type Pod struct {
 	Room int
 }
 
-// Item is a resource with virtual replicas to place. Keys must be unique.
+// Item is a resource with virtual replicas to place. Keys must be unique; it is undefined how many
+// virtual replicas of several items with one key are placed.
 type Item struct {
 	Key string
-	// Replicas is the desired number of virtual replicas. Negative values count as 0.
+	// Replicas is the desired number of virtual replicas. Negative values count as 0. At most
+	// [MaxIndexes] are placed, and the excess is pending.
 	Replicas int32
 	// Weight is the load of one virtual replica. Values below 1 count as 1.
 	Weight int32
@@ -66,9 +69,18 @@ type Item struct {
 	Bytes int
 }
 
-func (i *Item) replicas() int64 { return int64(max(i.Replicas, 0)) }
-func (i *Item) weight() int64   { return int64(max(i.Weight, 1)) }
-func (i *Item) bytes() int64    { return int64(max(i.Bytes, 0)) }
+// replicas returns the number of virtual replicas to place.
+func (i *Item) replicas() int64 { return int64(min(max(i.Replicas, 0), MaxIndexes)) }
+
+// excess returns the number of virtual replicas that are never placed.
+func (i *Item) excess() int64 { return int64(max(i.Replicas, 0)) - i.replicas() }
+
+func (i *Item) weight() int64 { return int64(max(i.Weight, 1)) }
+func (i *Item) bytes() int64  { return min(int64(max(i.Bytes, 0)), maxBytes) }
+
+// maxBytes is far above the size of any entry, and so low that the sizes of all entries on a pod do
+// not overflow.
+const maxBytes = 1 << 40
 
 // Assignment is the number of virtual replicas by item key and pod name.
 //
@@ -78,6 +90,7 @@ type Assignment map[string]map[string]int32
 // Move moves one virtual replica of an item from one pod to another.
 type Move struct{ Item, From, To string }
 
+// unlimited is the capacity of a pod without limit. No load exceeds it, so loads do not overflow.
 const unlimited = int64(1) << 62
 
 // capacity returns the maximum load of a pod.
@@ -96,7 +109,7 @@ func (p *Policy) capacity(pod *Pod) int64 {
 // inOrder returns the pods in pod order: by ordinal, then by name.
 func inOrder(pods []Pod) []Pod {
 	pods = slices.Clone(pods)
-	slices.SortFunc(pods, func(a, b Pod) int {
+	slices.SortStableFunc(pods, func(a, b Pod) int {
 		return cmp.Or(cmp.Compare(a.Ordinal, b.Ordinal), cmp.Compare(a.Name, b.Name))
 	})
 	return pods

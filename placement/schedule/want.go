@@ -9,7 +9,7 @@ import "math"
 func WantPods(p Policy, pods []Pod, items []Item) int32 {
 	var load int64
 	for i := range items {
-		load += min(items[i].replicas()*items[i].weight(), unlimited-load)
+		load += min(int64(max(items[i].Replicas, 0))*items[i].weight(), unlimited-load)
 	}
 	want := max(int64(p.MinPods), ceil(load, p.aim()))
 	for i := range pods {
