@@ -114,7 +114,7 @@ func (a Annotations) Decode(annotations map[string]string) (Status, error) {
 		a.key(mostKey):  func(n int64) { s.MaxAllowedVReplicas = new(int32(n)) }, //nolint:gosec // decodeNumber bounds it
 		a.key(decision): func(n int64) { s.Decision = n },
 	} {
-		most := int64(math.MaxInt64)
+		most := int64(MaxNumber)
 		if key == a.key(mostKey) {
 			most = math.MaxInt32
 		}
@@ -128,6 +128,9 @@ func (a Annotations) Decode(annotations map[string]string) (Status, error) {
 	}
 	if s.Releasing, err = decodeShares(annotations, a.key(releasing)); err != nil {
 		return Status{}, err
+	}
+	if err := s.Check(); err != nil {
+		return Status{}, malformed(a.key(placements), err)
 	}
 	return s, nil
 }
@@ -169,14 +172,14 @@ func decodeShare(annotations map[string]string, prefix string) (Placement, error
 	p := Placement{
 		PodName: annotations[prefix+"PodName"], Incarnation: annotations[prefix+"Incarnation"], Indexes: annotations[prefix+"Indexes"],
 	}
-	if _, err := schedule.ParseSet(p.Indexes); err != nil {
+	if _, err := schedule.CountSet(p.Indexes); err != nil {
 		return Placement{}, malformed(prefix+"Indexes", err)
 	}
 	err := decodeNumber(annotations, prefix+"VReplicas", math.MaxInt32, func(n int64) { p.VReplicas = int32(n) }) //nolint:gosec // parse bounds it
 	if err != nil {
 		return Placement{}, err
 	}
-	return p, decodeNumber(annotations, prefix+"Since", math.MaxInt64, func(n int64) { p.Since = n })
+	return p, decodeNumber(annotations, prefix+"Since", MaxNumber, func(n int64) { p.Since = n })
 }
 
 func decodeNumber(annotations map[string]string, key string, most int64, set func(int64)) error {

@@ -3,6 +3,7 @@ package placement_test
 import (
 	"encoding/json"
 	"maps"
+	"math"
 	"os"
 	"testing"
 
@@ -95,9 +96,11 @@ func TestDecodeNamesTheMalformedKey(t *testing.T) {
 		shares + "7":           {shares + "7": "a"},
 		shares + "0.Indexes":   {shares + "0.PodName": "a", shares + "0.VReplicas": "1", shares + "0.Indexes": "2-1"},
 		shares + "0.Since":     {shares + "0.PodName": "a", shares + "0.VReplicas": "1", shares + "0.Since": "soon"},
+		shares + "0.Since:":    {shares + "0.PodName": "a", shares + "0.VReplicas": "1", shares + "0.Since": "9007199254740992"},
 		shares + "999999":      {shares + "999999.PodName": "a"},
 		"placement.nodekeeper.dev/scheduler.placeable.MaxAllowedVReplicas": {"placement.nodekeeper.dev/scheduler.placeable.MaxAllowedVReplicas": "2147483648"},
 		"placement.nodekeeper.dev/scheduler.placeable.Decision":            {"placement.nodekeeper.dev/scheduler.placeable.Decision": "-1"},
+		"placement.nodekeeper.dev/scheduler.placeable.Decision:":           {"placement.nodekeeper.dev/scheduler.placeable.Decision": "9223372036854775807"},
 	} {
 		_, err := placement.Annotations{}.Decode(annotations)
 		require.ErrorIs(t, err, placement.ErrMalformedAnnotation, key)
@@ -125,7 +128,7 @@ func TestReplicas(t *testing.T) {
 // not pending.
 func TestF21TheMaximumHoldsForEveryKind(t *testing.T) {
 	t.Parallel()
-	n, limited, err := placement.Wanted(new(int32(12)), new(int32(3)))
+	n, limited, err := placement.Wanted(new(int32(12)), new(int32(3)), 0)
 	require.NoError(t, err)
 	assert.True(t, limited)
 	next, pending := schedule.Schedule(schedule.Policy{}, []schedule.Pod{{Name: "a"}}, []schedule.Item{{Key: "x", Replicas: n}}, nil)
@@ -137,7 +140,7 @@ func TestWanted(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		desired, most *int32
-		want          int32
+		valid, want   int32
 		limited       bool
 	}{
 		"unset":            {want: 1},
@@ -145,14 +148,18 @@ func TestWanted(t *testing.T) {
 		"at the limit":     {desired: new(int32(9)), most: new(int32(9)), want: 9},
 		"default at limit": {most: new(int32(0)), limited: true},
 		"a negative limit": {desired: new(int32(2)), most: new(int32(-1)), limited: true},
+		"just valid":       {desired: new(int32(9)), valid: 9, want: 9},
+		"the highest":      {desired: new(int32(placement.MaxReplicas)), valid: math.MaxInt32, want: placement.MaxReplicas},
 	} {
-		n, limited, err := placement.Wanted(tc.desired, tc.most)
+		n, limited, err := placement.Wanted(tc.desired, tc.most, tc.valid)
 		require.NoError(t, err, name)
 		assert.Equal(t, tc.want, n, name)
 		assert.Equal(t, tc.limited, limited, name)
 	}
-	_, _, err := placement.Wanted(new(int32(-1)), nil)
-	require.ErrorIs(t, err, placement.ErrInvalidReplicas)
+	for _, tc := range []struct{ desired, valid int32 }{{-1, 0}, {10, 9}, {placement.MaxReplicas + 1, 0}, {math.MaxInt32, math.MaxInt32}} {
+		_, _, err := placement.Wanted(&tc.desired, new(int32(3)), tc.valid)
+		require.ErrorIs(t, err, placement.ErrInvalidReplicas, "%+v", tc)
+	}
 }
 
 func TestDeepCopySharesNothing(t *testing.T) {

@@ -48,24 +48,69 @@ type Status struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
+// MaxNumber is the maximum of decision numbers, epochs, and generations of contracts. It is the
+// greatest integer that every JSON parser reads exactly, and as a time in milliseconds it is far in
+// the future.
+const MaxNumber = 1<<53 - 1
+
+// maxShared bounds the indexes of all shares in a status, so that an edited status cannot stop a
+// controller. Each index has one owner; the rest is for releases.
+const maxShared = 2 * schedule.MaxIndexes
+
+// ErrMalformedStatus is returned for a status that placement cannot have written.
+var ErrMalformedStatus = errors.New("malformed status")
+
+// Check returns [ErrMalformedStatus] if the indexes of a share are malformed, if all shares
+// together have far more indexes than a resource may have, or if a number is negative or exceeds
+// [MaxNumber]. Its cost depends on the size of the status only.
+func (s *Status) Check() error {
+	if s.Decision < 0 || s.Decision > MaxNumber {
+		return fmt.Errorf("%w: decision %d", ErrMalformedStatus, s.Decision)
+	}
+	total := 0
+	for _, shares := range [][]Placement{s.Placement, s.Releasing} {
+		for i := range shares {
+			p := &shares[i]
+			count, err := schedule.CountSet(p.Indexes)
+			if err != nil {
+				return fmt.Errorf("%w: pod %q: %w", ErrMalformedStatus, p.PodName, err)
+			}
+			if total += count; total > maxShared {
+				return fmt.Errorf("%w: more than %d indexes", ErrMalformedStatus, maxShared)
+			}
+			if p.Since < 0 || p.Since > MaxNumber {
+				return fmt.Errorf("%w: pod %q: since %d", ErrMalformedStatus, p.PodName, p.Since)
+			}
+		}
+	}
+	return nil
+}
+
 // DefaultReplicas is the number of virtual replicas of a resource that does not specify one.
 const DefaultReplicas = 1
 
-// ErrInvalidReplicas is returned for a number of virtual replicas that is negative or malformed. In
-// that case, keep the last decision.
+// MaxReplicas is the highest number of virtual replicas that any resource may desire.
+const MaxReplicas = schedule.MaxIndexes
+
+// ErrInvalidReplicas is returned for a number of virtual replicas that is negative, malformed or
+// too high. In that case, keep the last decision.
 var ErrInvalidReplicas = errors.New("invalid number of virtual replicas")
 
 // Wanted returns the number of virtual replicas to place: the desired number, but not more than
 // most. It also reports whether most is the lower of the two; the excess is not pending. If desired
 // is nil, it is [DefaultReplicas]. If most is nil, there is no limit. Wanted returns
-// [ErrInvalidReplicas] if desired is negative.
-func Wanted(desired, most *int32) (n int32, limited bool, err error) {
+// [ErrInvalidReplicas] if desired is negative or exceeds valid, which protects the pool; most does
+// not change that. If valid is not in the range from 1 to [MaxReplicas], it is MaxReplicas.
+func Wanted(desired, most *int32, valid int32) (n int32, limited bool, err error) {
 	n = DefaultReplicas
 	if desired != nil {
 		n = *desired
 	}
-	if n < 0 {
-		return 0, false, fmt.Errorf("%w: %d", ErrInvalidReplicas, n)
+	if valid < 1 || valid > MaxReplicas {
+		valid = MaxReplicas
+	}
+	if n < 0 || n > valid {
+		return 0, false, fmt.Errorf("%w: %d is not a number from 0 to %d", ErrInvalidReplicas, n, valid)
 	}
 	if most != nil && n > max(*most, 0) {
 		return max(*most, 0), true, nil

@@ -55,7 +55,7 @@ type Action int
 const (
 	Nothing Action = iota
 	Create         // create an empty ConfigMap without a contract; build again once it is observed
-	Delete         // delete it, with its UID and resourceVersion as preconditions, because it cannot be parsed
+	Delete         // delete it, with its UID and resourceVersion as preconditions: it is malformed
 	Update         // update it, with its resourceVersion as the precondition
 )
 
@@ -77,7 +77,7 @@ func Build(in *Input) Plan {
 	switch {
 	case v.ConfigMap == "":
 		return Plan{Action: Create}
-	case v.Unreadable:
+	case v.Unreadable, v.Contract.Generation >= placement.MaxNumber:
 		return Plan{Action: Delete}
 	}
 	b := &builder{Input: in, placed: make(map[types.UID]*Placed, len(in.Placed))}
@@ -90,9 +90,8 @@ func Build(in *Input) Plan {
 		b.takeOver()
 	}
 	b.add(own)
-	next := Contract{Incarnation: in.Incarnation, Generation: max(v.Contract.Generation, v.Ack.Generation) + 1, unknown: v.Contract.unknown}
-	// An unknown acknowledgement whose generation is not below the contract's must be overtaken.
-	overtake := own && v.Ack.Incarnation == in.Incarnation && v.Ack.Generation >= v.Contract.Generation && v.Ack.Generation > 0 && !v.Known()
+	next := Contract{Incarnation: in.Incarnation, Generation: max(v.Contract.Generation, v.acknowledgedGeneration()) + 1, unknown: v.Contract.unknown}
+	overtake := own && v.isAhead()
 	b.limit(next)
 	changed := !own || overtake || b.removed
 	for i := range b.rows {
@@ -184,20 +183,19 @@ func names(s *placement.Status, incarnation string) (owned, released *placement.
 // renew builds the entry of a resource from its decision. The argument before is the present entry
 // or nil.
 func (b *builder) renew(p *Placed, before *Entry) {
+	if p.Status.Check() != nil { // a malformed status must not take anything away
+		if before != nil {
+			b.keep(before)
+		}
+		return
+	}
 	owned, released, named := names(&p.Status, b.Incarnation)
 	if !named {
 		b.removed = true
 		return
 	}
 	next := Entry{Reference: p.Reference, Generation: p.Generation, Decision: p.Status.Decision, Of: p.Of, Payload: compact(p.Payload)}
-	replicas, err := b.replicas(p, before, owned, released)
-	if err != nil { // a malformed status must not take anything away
-		if before != nil {
-			b.keep(before)
-		}
-		return
-	}
-	next.Replicas = replicas
+	next.Replicas = b.replicas(p, before, owned, released)
 	if before != nil {
 		next.unknown = before.unknown
 	}
@@ -228,21 +226,9 @@ func isSame(a, b *Entry) bool {
 }
 
 // replicas returns the indexes that an entry lists, with their epochs.
-func (b *builder) replicas(p *Placed, before *Entry, owned, released *placement.Placement) (map[int32]int64, error) {
-	listed := map[int32]int64{}
-	own, err := set(owned)
-	if err != nil {
-		return nil, err
-	}
-	former, err := set(released)
-	if err != nil {
-		return nil, err
-	}
-	held, err := releasing(&p.Status)
-	if err != nil {
-		return nil, err
-	}
-	for _, index := range own {
+func (b *builder) replicas(p *Placed, before *Entry, owned, released *placement.Placement) map[int32]int64 {
+	listed, held := map[int32]int64{}, releasing(&p.Status)
+	for _, index := range set(owned) {
 		epoch, ok := before.Lists(index)
 		switch {
 		case ok:
@@ -251,50 +237,56 @@ func (b *builder) replicas(p *Placed, before *Entry, owned, released *placement.
 			listed[index] = p.Status.Decision
 		}
 	}
-	for _, index := range former {
+	if !b.Overlap || released == nil {
+		return listed
+	}
+	waits := b.waiting(p)
+	for _, index := range set(released) {
 		epoch, ok := before.Lists(index)
-		if _, own := listed[index]; ok && !own && b.Overlap && b.mustContinue(p, index) {
+		if _, own := listed[index]; ok && !own && waits[index] {
 			listed[index] = epoch
 		}
 	}
-	return listed, nil
+	return listed
 }
 
-// mustContinue reports whether an index has an owner that does not work on it yet.
-func (b *builder) mustContinue(p *Placed, index int32) bool {
+// waiting returns the indexes that have an owner that does not work on them yet.
+func (b *builder) waiting(p *Placed) map[int32]bool {
+	waits := map[int32]bool{}
 	for i := range p.Status.Placement {
 		share := &p.Status.Placement[i]
-		indexes, err := share.Set()
-		if err != nil || !indexes.Has(index) {
-			continue
+		var works schedule.Set
+		if v, ok := b.Owners(share.Incarnation); ok {
+			works = v.Working(p.UID, share)
 		}
-		v, ok := b.Owners(share.Incarnation)
-		return !ok || !v.Works(p.UID, share, index)
+		for _, index := range set(share) {
+			if _, has := waits[index]; !has { // of two shares with one index, the first one owns it
+				waits[index] = !works.Has(index)
+			}
+		}
 	}
-	return false
+	return waits
 }
 
-func set(p *placement.Placement) (schedule.Set, error) {
+// set returns the indexes of a share of a checked status. The share may be nil.
+func set(p *placement.Placement) schedule.Set {
 	if p == nil {
-		return nil, nil
+		return nil
 	}
-	return p.Set()
+	indexes, _ := p.Set()
+	return indexes
 }
 
 // releasing returns the indexes that any incarnation is still releasing.
-func releasing(s *placement.Status) (map[int32]bool, error) {
+func releasing(s *placement.Status) map[int32]bool {
 	if len(s.Releasing) == 0 {
-		return nil, nil
+		return nil
 	}
 	all := map[int32]bool{}
 	for i := range s.Releasing {
-		indexes, err := s.Releasing[i].Set()
-		if err != nil {
-			return nil, err
-		}
-		for _, index := range indexes {
+		for _, index := range set(&s.Releasing[i]) {
 			all[index] = true
 		}
 	}
-	return all, nil
+	return all
 }

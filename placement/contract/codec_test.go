@@ -95,11 +95,13 @@ func TestMalformed(t *testing.T) {
 	for _, text := range []string{
 		"{", "null", "[]", `{"generation":"1"}`, `{"generation":-1}`, `{"entries":[{}]}`, `{"entries":[null]}`, `{"entries":[{"uid":"u"},{"uid":"u"}]}`,
 		`{"entries":[{"uid":"u","replicas":{"x":1}}]}`, `{"entries":[{"uid":"u","replicas":{"-1":1}}]}`, `{"entries":[{"uid":"u","replicas":{"01":1}}]}`, `{}{}`,
+		`{"generation":9007199254740992}`, `{"entries":[{"uid":"u","decision":9007199254740992}]}`, `{"entries":[{"uid":"u","changed":-1}]}`,
+		`{"entries":[{"uid":"u","replicas":{"0":9223372036854775807}}]}`,
 	} {
 		_, err := contract.DecodeContract([]byte(text))
 		require.ErrorIs(t, err, contract.ErrMalformed, text)
 	}
-	for _, text := range []string{"{", "null", `{"generation":"1"}`, `{"stopping":{"u":[-1]}}`, `{"stopping":{"u":["a"]}}`, `{"failing":[]}`} {
+	for _, text := range []string{"{", "null", `{"generation":"1"}`, `{"stopping":{"u":[-1]}}`, `{"stopping":{"u":["a"]}}`, `{"failing":[]}`, `{"generation":9223372036854775807}`, `{"generation":-1}`} {
 		_, err := contract.DecodeAck([]byte(text))
 		require.ErrorIs(t, err, contract.ErrMalformed, text)
 	}

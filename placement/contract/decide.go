@@ -3,7 +3,9 @@ package contract
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -17,35 +19,74 @@ type Share struct {
 	Indexes          schedule.Set
 }
 
+// Floor is what the number of a new decision exceeds, besides the number of the last one.
+type Floor struct {
+	// Contracts is the highest decision and epoch in any contract for the resource; see
+	// [Entry.Highest].
+	Contracts int64
+	// Time is the present time. Because of it, numbers also grow if the resource is deleted and
+	// created again under its name, if its status is erased, or if etcd is restored from a backup.
+	// So the clocks of controllers must not differ by more than such an event takes.
+	Time time.Time
+}
+
+// next returns the number of the next decision.
+func (f *Floor) next(decision int64) (int64, error) {
+	number := max(decision, f.Contracts, f.Time.UnixMilli()) + 1
+	if number <= 0 || number > placement.MaxNumber {
+		return 0, fmt.Errorf("%w: the decision after %d exceeds %d", placement.ErrMalformedStatus, number-1, int64(placement.MaxNumber))
+	}
+	return number, nil
+}
+
+// isAbove reports whether a contract was built from a later decision.
+func (f *Floor) isAbove(decision int64) bool { return f.Contracts > decision }
+
+// indexes is a set of indexes that is cheap to change.
+type indexes map[int32]bool
+
+func (s indexes) set() schedule.Set { return slices.Sorted(maps.Keys(s)) }
+
+// byIncarnation holds sets by incarnation.
+type byIncarnation map[string]indexes
+
+func (m byIncarnation) add(incarnation string, index int32) {
+	if m[incarnation] == nil {
+		m[incarnation] = indexes{}
+	}
+	m[incarnation][index] = true
+}
+
 // ledger is a status in a form indexed by index and incarnation.
 type ledger struct {
 	owner     map[int32]string
-	releasing map[string]schedule.Set
+	releasing byIncarnation
 	pod       map[string]string
 	since     map[string]int64 // Since of the share of an incarnation
 	released  map[string]int64 // Since of the release of an incarnation
-	surplus   map[string]schedule.Set
+	surplus   byIncarnation
 }
 
+// read returns the ledger of a status. A share without an incarnation, as another program writes
+// it, does not grant anything.
 func read(s *placement.Status) (*ledger, error) {
+	if err := s.Check(); err != nil {
+		return nil, err
+	}
 	l := &ledger{
-		owner: map[int32]string{}, releasing: map[string]schedule.Set{}, pod: map[string]string{},
-		since: map[string]int64{}, released: map[string]int64{}, surplus: map[string]schedule.Set{},
+		owner: map[int32]string{}, releasing: byIncarnation{}, pod: map[string]string{},
+		since: map[string]int64{}, released: map[string]int64{}, surplus: byIncarnation{},
 	}
 	for i := range s.Placement {
 		p := &s.Placement[i]
-		set, err := p.Set()
-		if err != nil {
-			return nil, err
-		}
-		if p.Incarnation == "" { // a share written by another program does not grant anything
+		if p.Incarnation == "" {
 			continue
 		}
 		l.pod[p.Incarnation] = p.PodName
 		l.since[p.Incarnation] = max(l.since[p.Incarnation], p.Since)
-		for _, index := range set {
+		for _, index := range set(p) {
 			if other, ok := l.owner[index]; ok && other != p.Incarnation {
-				l.surplus[p.Incarnation] = l.surplus[p.Incarnation].With(index)
+				l.surplus.add(p.Incarnation, index)
 				continue
 			}
 			l.owner[index] = p.Incarnation
@@ -53,17 +94,13 @@ func read(s *placement.Status) (*ledger, error) {
 	}
 	for i := range s.Releasing {
 		p := &s.Releasing[i]
-		set, err := p.Set()
-		if err != nil {
-			return nil, err
-		}
 		if p.Incarnation == "" {
 			continue
 		}
 		l.pod[p.Incarnation] = p.PodName
 		l.released[p.Incarnation] = max(l.released[p.Incarnation], p.Since)
-		for _, index := range set {
-			l.releasing[p.Incarnation] = l.releasing[p.Incarnation].With(index)
+		for _, index := range set(p) {
+			l.releasing.add(p.Incarnation, index)
 		}
 	}
 	return l, nil
@@ -73,21 +110,19 @@ func read(s *placement.Status) (*ledger, error) {
 func (l *ledger) write(s placement.Status, decision int64) placement.Status {
 	s = *s.DeepCopy()
 	s.Decision = decision
-	owned := map[string]schedule.Set{}
+	owned := byIncarnation{}
 	for index, incarnation := range l.owner {
-		owned[incarnation] = append(owned[incarnation], index)
-	}
-	for _, set := range owned {
-		slices.Sort(set)
+		owned.add(incarnation, index)
 	}
 	s.Placement = l.placements(owned, l.since)
 	s.Releasing = l.placements(l.releasing, l.released)
 	return s
 }
 
-func (l *ledger) placements(sets map[string]schedule.Set, since map[string]int64) []placement.Placement {
+func (l *ledger) placements(sets byIncarnation, since map[string]int64) []placement.Placement {
 	var shares []placement.Placement
-	for incarnation, set := range sets {
+	for incarnation, indexes := range sets {
+		set := indexes.set()
 		if len(set) == 0 {
 			continue
 		}
@@ -102,22 +137,50 @@ func (l *ledger) placements(sets map[string]schedule.Set, since map[string]int64
 	return shares
 }
 
+// touch sets Since of all shares and releases to a number.
+func (l *ledger) touch(number int64) {
+	for incarnation := range l.pod {
+		l.since[incarnation], l.released[incarnation] = number, number
+	}
+}
+
 // Decide assigns the indexes of a resource to the owners in want. For each index whose owner
 // changes, including to another incarnation of the same pod or to none, the former owner starts
 // releasing the index unless it has ended, the new owner stops releasing it, and Since of all of
-// them is set to the new number. The number is higher than now.Decision and than floor, which must
-// be the highest decision and epoch in any contract for the resource.
+// them is set to the new number. The number is higher than now.Decision and than floor.
 //
 // An incarnation that has ended never becomes an owner, but it may keep the indexes that it owns
 // until its pod returns or its work moves. If two shares in want contain the same index, the first
-// one gets it. If nothing changes, Decide returns now and false. It returns an error if the indexes
-// in now are malformed.
-func Decide(now placement.Status, want []Share, ended func(incarnation string) bool, floor int64) (next placement.Status, changed bool, err error) {
+// one gets it. If nothing changes, Decide returns now and false.
+//
+// A contract that was built from a later decision than now shows that the status has gone back, as
+// by a restore of etcd. Then Decide makes a new decision with Since of everything in any case, so
+// that all contracts for the resource are written and acknowledged again.
+//
+// Decide returns [placement.ErrMalformedStatus] if now is malformed.
+func Decide(now placement.Status, want []Share, ended func(incarnation string) bool, floor Floor) (next placement.Status, changed bool, err error) {
 	l, err := read(&now)
 	if err != nil {
 		return now, false, fmt.Errorf("deciding: %w", err)
 	}
-	number := max(now.Decision, floor) + 1
+	number, err := floor.next(now.Decision)
+	if err != nil {
+		return now, false, fmt.Errorf("deciding: %w", err)
+	}
+	owner := l.owners(want, ended)
+	changed = l.assign(owner, ended, number)
+	if floor.isAbove(now.Decision) {
+		l.touch(number)
+		changed = true
+	}
+	if !changed {
+		return now, false, nil
+	}
+	return l.write(now, number), true, nil
+}
+
+// owners returns the incarnations that become or stay the owners of indexes.
+func (l *ledger) owners(want []Share, ended func(incarnation string) bool) map[int32]string {
 	owner := map[int32]string{}
 	for _, share := range want {
 		if share.Incarnation == "" {
@@ -134,11 +197,16 @@ func Decide(now placement.Status, want []Share, ended func(incarnation string) b
 			}
 		}
 	}
+	return owner
+}
+
+// assign makes the decision number with these owners, and reports whether it changes anything.
+func (l *ledger) assign(owner map[int32]string, ended func(incarnation string) bool, number int64) (changed bool) {
 	release := func(incarnation string, index int32) {
 		changed = true
 		l.since[incarnation] = number
 		if !ended(incarnation) {
-			l.releasing[incarnation] = l.releasing[incarnation].With(index)
+			l.releasing.add(incarnation, index)
 			l.released[incarnation] = number
 		}
 	}
@@ -148,7 +216,7 @@ func Decide(now placement.Status, want []Share, ended func(incarnation string) b
 		}
 	}
 	for incarnation, set := range l.surplus {
-		for _, index := range set {
+		for index := range set {
 			release(incarnation, index)
 		}
 	}
@@ -157,38 +225,40 @@ func Decide(now placement.Status, want []Share, ended func(incarnation string) b
 			changed = true
 			l.since[incarnation] = number
 		}
-		if l.releasing[incarnation].Has(index) {
+		if l.releasing[incarnation][index] {
 			changed = true
-			l.releasing[incarnation] = l.releasing[incarnation].Without(index)
+			delete(l.releasing[incarnation], index)
 			l.since[incarnation], l.released[incarnation] = number, number
 		}
 	}
-	if !changed {
-		return now, false, nil
-	}
 	l.owner = owner
-	return l.write(now, number), true, nil
+	return changed
 }
 
 // Release removes incarnations from Releasing that no longer work on an index: they have ended, or
 // they have acknowledged an entry that was built from that decision or a later one, does not list
-// the index, and is not reported as stopping it. A missing contract or entry proves nothing. Each
-// change increases the decision number. If nothing changes, Release returns now and false. It
-// returns an error if the indexes in now are malformed.
-func Release(now placement.Status, uid types.UID, view func(incarnation string) (*View, bool), ended func(incarnation string) bool, floor int64) (next placement.Status, changed bool, err error) {
-	if len(now.Releasing) == 0 {
+// the index, and is not reported as stopping it. A missing contract or entry proves nothing. As
+// long as a contract was built from a later decision than now, nothing proves anything: [Decide]
+// comes first then. Each change increases the decision number. If nothing changes, Release returns
+// now and false. It returns [placement.ErrMalformedStatus] if now is malformed.
+func Release(now placement.Status, uid types.UID, view func(incarnation string) (*View, bool), ended func(incarnation string) bool, floor Floor) (next placement.Status, changed bool, err error) {
+	if len(now.Releasing) == 0 || floor.isAbove(now.Decision) {
 		return now, false, nil
 	}
 	l, err := read(&now)
 	if err != nil {
 		return now, false, fmt.Errorf("releasing: %w", err)
 	}
+	number, err := floor.next(now.Decision)
+	if err != nil {
+		return now, false, fmt.Errorf("releasing: %w", err)
+	}
 	for incarnation, set := range l.releasing {
 		hasEnded := ended(incarnation)
 		v, ok := view(incarnation)
-		for _, index := range set {
+		for index := range set {
 			if hasEnded || ok && v.released(uid, incarnation, l.released[incarnation], index) {
-				l.releasing[incarnation] = l.releasing[incarnation].Without(index)
+				delete(set, index)
 				changed = true
 			}
 		}
@@ -196,5 +266,5 @@ func Release(now placement.Status, uid types.UID, view func(incarnation string) 
 	if !changed {
 		return now, false, nil
 	}
-	return l.write(now, max(now.Decision, floor)+1), true, nil
+	return l.write(now, number), true, nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"nodekeeper.dev/placement"
 	"nodekeeper.dev/placement/schedule"
 )
 
@@ -43,8 +44,8 @@ func DecodeContract(text []byte) (Contract, error) {
 			return Contract{}, fmt.Errorf("parsing a contract: %w: two entries for %q", ErrMalformed, c.Entries[i].UID)
 		}
 	}
-	if c.Generation < 0 {
-		return Contract{}, fmt.Errorf("parsing a contract: %w: generation %d", ErrMalformed, c.Generation)
+	if err := inRange("generation", c.Generation); err != nil {
+		return Contract{}, fmt.Errorf("parsing a contract: %w", err)
 	}
 	return c, nil
 }
@@ -61,8 +62,14 @@ func decodeEntry(text []byte) (e Entry, err error) {
 	case e.UID == "":
 		return e, fmt.Errorf("%w: no uid", ErrMalformed)
 	}
+	if err := errors.Join(inRange("decision", e.Decision), inRange("changed", e.Changed)); err != nil {
+		return e, err
+	}
 	e.Replicas = make(map[int32]int64, len(replicas))
 	for key, epoch := range replicas {
+		if err := inRange("epoch", epoch); err != nil {
+			return e, err
+		}
 		index, err := strconv.ParseInt(key, 10, 32)
 		if err != nil || index < 0 || strconv.FormatInt(index, 10) != key {
 			return e, fmt.Errorf("%w: index %q", ErrMalformed, key)
@@ -86,6 +93,9 @@ func DecodeAck(text []byte) (Ack, error) {
 	if err != nil {
 		return Ack{}, fmt.Errorf("parsing an acknowledgement: %w", err)
 	}
+	if err := inRange("generation", a.Generation); err != nil {
+		return Ack{}, fmt.Errorf("parsing an acknowledgement: %w", err)
+	}
 	a.unknown = rest
 	if len(a.Failing) == 0 {
 		a.Failing = nil
@@ -106,6 +116,14 @@ func DecodeAck(text []byte) (Ack, error) {
 		a.Stopping[uid] = set
 	}
 	return a, nil
+}
+
+// inRange returns an error if a number is negative or exceeds [placement.MaxNumber].
+func inRange(name string, number int64) error {
+	if number < 0 || number > placement.MaxNumber {
+		return fmt.Errorf("%w: %s %d", ErrMalformed, name, number)
+	}
+	return nil
 }
 
 // decodeFields decodes a JSON object into the known fields, whose names are case-sensitive, and

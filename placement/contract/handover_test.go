@@ -51,7 +51,7 @@ func TestDecide(t *testing.T) {
 		},
 		"the number is above what contracts have": {
 			now: before, want: []contract.Share{own("a", "A", 0, 1), own("b", "B")}, floor: 17,
-			next: status(18, shares{share("a", "A", "0-1", 2)}, shares{share("b", "B", "2", 18)}),
+			next: status(18, shares{share("a", "A", "0-1", 18)}, shares{share("b", "B", "2", 18)}),
 		},
 		"another incarnation of the same pod": {
 			now: before, want: []contract.Share{own("a", "A2", 0, 1), own("b", "B", 2)},
@@ -83,17 +83,17 @@ func TestDecide(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			next, changed, err := contract.Decide(tc.now, tc.want, func(i string) bool { return i == tc.ended }, tc.floor)
+			next, changed, err := contract.Decide(tc.now, tc.want, func(i string) bool { return i == tc.ended }, contract.Floor{Contracts: tc.floor})
 			require.NoError(t, err)
 			assert.True(t, changed)
 			assert.Equal(t, tc.next, next)
-			again, changed, err := contract.Decide(next, tc.want, func(i string) bool { return i == tc.ended }, tc.floor)
+			again, changed, err := contract.Decide(next, tc.want, func(i string) bool { return i == tc.ended }, contract.Floor{Contracts: tc.floor})
 			require.NoError(t, err)
 			assert.False(t, changed, "without a change, nothing is written")
 			assert.Equal(t, next, again)
 		})
 	}
-	_, _, err := contract.Decide(status(1, shares{{PodName: "a", Incarnation: "A", Indexes: "x"}}, nil), nil, nobodyEnded, 0)
+	_, _, err := contract.Decide(status(1, shares{{PodName: "a", Incarnation: "A", Indexes: "x"}}, nil), nil, nobodyEnded, contract.Floor{})
 	require.ErrorIs(t, err, schedule.ErrMalformedSet)
 }
 
@@ -112,7 +112,7 @@ func newWorld(t *testing.T) *world {
 
 func (w *world) decide(want ...contract.Share) {
 	w.t.Helper()
-	next, changed, err := contract.Decide(w.status, want, nobodyEnded, 0)
+	next, changed, err := contract.Decide(w.status, want, nobodyEnded, contract.Floor{})
 	require.NoError(w.t, err)
 	require.True(w.t, changed)
 	w.status = next
@@ -167,7 +167,7 @@ func (w *world) acknowledge(incarnation string, stuck ...contract.Unit) {
 
 func (w *world) release() bool {
 	w.t.Helper()
-	next, changed, err := contract.Release(w.status, "u", func(i string) (*contract.View, bool) { v, ok := w.views[i]; return v, ok }, nobodyEnded, 0)
+	next, changed, err := contract.Release(w.status, "u", func(i string) (*contract.View, bool) { v, ok := w.views[i]; return v, ok }, nobodyEnded, contract.Floor{})
 	require.NoError(w.t, err)
 	w.status = next
 	return changed

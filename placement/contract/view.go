@@ -6,6 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"nodekeeper.dev/placement"
+	"nodekeeper.dev/placement/schedule"
 )
 
 // View is a controller's knowledge of one pod: its contract and its acknowledgement.
@@ -39,7 +40,10 @@ type version struct {
 // will acknowledge a later version soon.
 const maxVersions = 16
 
-// With returns a Versions with one more version. It discards the versions of any other ConfigMap.
+// With returns a Versions with one more version. It discards the versions of any other ConfigMap,
+// and those whose generations are not below the new one: if the ConfigMap has gone back to an
+// earlier version, as by a restore of etcd, then no controller knows any longer what those versions
+// granted, and their acknowledgements prove nothing.
 func (v Versions) With(configMap types.UID, generation int64, digest string) Versions {
 	seen := version{generation, digest}
 	next := Versions{of: configMap}
@@ -47,7 +51,12 @@ func (v Versions) With(configMap types.UID, generation int64, digest string) Ver
 		if len(v.list) > 0 && v.list[len(v.list)-1] == seen {
 			return v
 		}
-		next.list = append(next.list, v.list[max(len(v.list)-maxVersions+1, 0):]...)
+		for _, earlier := range v.list {
+			if earlier.generation < generation {
+				next.list = append(next.list, earlier)
+			}
+		}
+		next.list = next.list[max(len(next.list)-maxVersions+1, 0):]
 	}
 	next.list = append(next.list, seen)
 	return next
@@ -96,9 +105,30 @@ func (v *View) Acknowledged(uid types.UID, share *placement.Placement) bool {
 	return true
 }
 
-// Works reports whether a share is acknowledged and its incarnation works on the given index of it.
-func (v *View) Works(uid types.UID, share *placement.Placement, index int32) bool {
-	return v.Acknowledged(uid, share) && !v.Ack.Stops(uid, index) && !v.Ack.Fails(uid)
+// Working returns the indexes of a share that its incarnation works on. It is empty unless all of
+// the share is acknowledged.
+func (v *View) Working(uid types.UID, share *placement.Placement) schedule.Set {
+	set, err := share.Set()
+	if err != nil || !v.Acknowledged(uid, share) || v.Ack.Fails(uid) {
+		return nil
+	}
+	return slices.DeleteFunc(set, func(index int32) bool { return v.Ack.Stops(uid, index) })
+}
+
+// isAhead reports whether the incarnation has acknowledged a generation that its contract has not
+// exceeded, and that is not known: it would not follow the contract.
+func (v *View) isAhead() bool {
+	acknowledged := v.acknowledgedGeneration()
+	return v.Contract.Incarnation == v.Ack.Incarnation && acknowledged > 0 && acknowledged >= v.Contract.Generation && !v.Known()
+}
+
+// acknowledgedGeneration returns the generation of the acknowledgement. It returns 0 if no contract
+// can exceed that generation, so that a faulty agent stops no pod but its own.
+func (v *View) acknowledgedGeneration() int64 {
+	if v.Ack.Generation < 0 || v.Ack.Generation >= placement.MaxNumber {
+		return 0
+	}
+	return v.Ack.Generation
 }
 
 // released reports whether an incarnation has acknowledged that it no longer works on an index that

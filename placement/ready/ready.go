@@ -59,7 +59,8 @@ type Input struct {
 // Pod is the state of the pod of an incarnation.
 type Pod struct {
 	View *contract.View
-	// Working is set if the incarnation renews its Lease and the Pod is Ready.
+	// Working is set if the incarnation renews its Lease. The readiness of the Pod does not matter:
+	// the agent acknowledges what works.
 	Working bool
 	// Behind is since when the pod has not acknowledged its contract, or zero if unknown.
 	Behind time.Time
@@ -100,10 +101,14 @@ type summary struct {
 
 func summarize(in *Input) *summary {
 	s := &summary{Input: in}
-	owned := map[int32]bool{}
+	owned, total := map[int32]bool{}, 0
 	for i := range in.Status.Placement {
 		share := &in.Status.Placement[i]
 		set, err := share.Set()
+		if total += len(set); total > 2*placement.MaxReplicas { // an edited status must not stop the controller
+			s.unreadable = true
+			break
+		}
 		if err != nil {
 			s.unreadable = true
 			continue
@@ -120,11 +125,7 @@ func summarize(in *Input) *summary {
 			continue
 		}
 		s.check(share, pod)
-		for _, index := range set {
-			if index < in.Wanted && pod.View.Works(in.UID, share, index) {
-				s.working++
-			}
-		}
+		s.working += int32(len(pod.View.Working(in.UID, share).Below(in.Wanted))) //nolint:gosec // at most Wanted
 	}
 	s.homeless = in.Wanted - int32(len(owned)) //nolint:gosec // at most Wanted
 	return s
@@ -212,7 +213,16 @@ func some(pods []string, of int) string {
 // maxListed bounds the items listed in a message.
 const maxListed = 3
 
+// maxText bounds the length of such an item in bytes: it may come from an acknowledgement.
+const maxText = 256
+
 func list(texts []string) string {
+	texts = slices.Clone(texts)
+	for i := range texts[:min(len(texts), maxListed)] {
+		if len(texts[i]) > maxText {
+			texts[i] = strings.ToValidUTF8(texts[i][:maxText], "") + "…"
+		}
+	}
 	text := strings.Join(texts[:min(len(texts), maxListed)], ", ")
 	if more := len(texts) - maxListed; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
@@ -226,6 +236,10 @@ const Grace = 10 * time.Second
 // Hold returns the conditions to write, with transition times, given the stored conditions and the
 // result of [Of]. Ready stays True for an unchanged generation until Acknowledged has been False
 // for [Grace]. If wait is not zero, call Hold again after that time.
+//
+// The stored time may come from another controller, whose clock is ahead. Hold replaces a time
+// after now by now, so that Ready stays True for Grace by the clock of this controller at most, if
+// the next call gets these conditions.
 func Hold(before, next []metav1.Condition, now time.Time) (conditions []metav1.Condition, wait time.Duration) {
 	conditions = slices.Clone(before)
 	for i := range next {
@@ -234,7 +248,10 @@ func Hold(before, next []metav1.Condition, now time.Time) (conditions []metav1.C
 		former := meta.FindStatusCondition(before, c.Type)
 		if c.Type == Ready && former != nil && former.Status == metav1.ConditionTrue && former.ObservedGeneration == c.ObservedGeneration && isPassing(c.Reason) {
 			since := now
-			if a := meta.FindStatusCondition(before, Acknowledged); a != nil && a.Status == metav1.ConditionFalse {
+			if a := meta.FindStatusCondition(conditions, Acknowledged); a != nil && a.Status == metav1.ConditionFalse {
+				if a.LastTransitionTime.After(now) {
+					a.LastTransitionTime = metav1.NewTime(now)
+				}
 				since = a.LastTransitionTime.Time
 			}
 			if wait = since.Add(Grace).Sub(now); wait > 0 {

@@ -1,6 +1,7 @@
 package ready_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -247,4 +248,56 @@ func TestHold(t *testing.T) {
 	failing, _ := ready.Of(in)
 	failed, _ := ready.Hold(before, failing, now.Add(time.Minute))
 	assert.True(t, meta.IsStatusConditionFalse(failed, ready.Ready), "a failure is not a hand-over")
+}
+
+// The controller that stored that Acknowledged is False had a clock that is a minute ahead.
+func TestHoldEndsByTheControllersOwnClock(t *testing.T) {
+	t.Parallel()
+	in, p := working()
+	good, _ := ready.Of(in)
+	ahead := now.Add(time.Minute)
+	before, _ := ready.Hold(nil, good, ahead)
+	p["B"].Working = false
+	lost, _ := ready.Of(in)
+	before, _ = ready.Hold(before, lost, ahead)
+	require.True(t, meta.IsStatusConditionTrue(before, ready.Ready))
+
+	held, wait := ready.Hold(before, lost, now)
+	assert.Equal(t, ready.Grace, wait, "not 70 s")
+	assert.True(t, meta.IsStatusConditionTrue(held, ready.Ready))
+	assert.Equal(t, ahead, meta.FindStatusCondition(before, ready.Acknowledged).LastTransitionTime.Time, "an argument has changed")
+	held, wait = ready.Hold(held, lost, now.Add(4*time.Second))
+	assert.Equal(t, 6*time.Second, wait)
+	held, wait = ready.Hold(held, lost, now.Add(ready.Grace))
+	assert.Zero(t, wait)
+	assert.True(t, meta.IsStatusConditionFalse(held, ready.Ready))
+}
+
+// The cost of a share grows with the number of its indexes, not with its square, and a message
+// remains short whatever a pod acknowledges.
+func TestReadyIsCheapAndShort(t *testing.T) {
+	t.Parallel()
+	const count = 200_000
+	in, p := working()
+	in.Wanted = count
+	in.Status.Placement = in.Status.Placement[:1]
+	in.Status.Placement[0].Indexes = "0-199999"
+	replicas := p["A"].View.Contract.Entries[0].Replicas
+	for index := range int32(count) {
+		replicas[index] = 4
+	}
+	p["A"].View.Ack.Stopping = map[types.UID]schedule.Set{"u": {7}}
+	conditions, works := ready.Of(in)
+	assert.Equal(t, int32(count-1), works)
+	assert.Equal(t, ready.Stopping, meta.FindStatusCondition(conditions, ready.Ready).Reason)
+
+	p["A"].View.Ack.Stopping, p["A"].View.Ack.Failing = nil, map[types.UID]string{"u": strings.Repeat("ü", 100_000)}
+	conditions, _ = ready.Of(in)
+	assert.Less(t, len(meta.FindStatusCondition(conditions, ready.Ready).Message), 1000)
+
+	for range 3 {
+		in.Status.Placement = append(in.Status.Placement, placement.Placement{PodName: "x", Incarnation: "X", Indexes: "0-1048575"})
+	}
+	conditions, _ = ready.Of(in)
+	assert.Equal(t, metav1.ConditionFalse, meta.FindStatusCondition(conditions, ready.Ready).Status)
 }

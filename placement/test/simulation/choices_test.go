@@ -6,6 +6,7 @@ import "nodekeeper.dev/test/schedules"
 type choices struct {
 	bytes []byte
 	used  int
+	rest  int // what the last choice has left of its byte
 }
 
 func (c *choices) isSpent() bool { return c.used >= len(c.bytes) }
@@ -15,9 +16,18 @@ func (c *choices) next(n int) int {
 	if c.isSpent() || n <= 1 {
 		return 0
 	}
-	b := c.bytes[c.used]
+	b := int(c.bytes[c.used])
 	c.used++
-	return int(b) % n
+	c.rest = b / n
+	return b % n
+}
+
+// also returns a further number from 0 to n-1 from the byte of the last choice. It uses no byte of
+// its own, so that recorded seeds keep their meaning.
+func (c *choices) also(n int) int {
+	k := c.rest % n
+	c.rest /= n
+	return k
 }
 
 // happens returns true with a probability of often/64, and false past the end of the list.

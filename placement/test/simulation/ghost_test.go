@@ -27,7 +27,8 @@ var (
 
 // ghost records what actually happens.
 type ghost struct {
-	fence   map[contract.Unit]fence
+	fence   map[called]fence
+	born    map[types.UID]birth
 	moved   map[contract.Unit]int64 // the last decision that changed the owner
 	dropped map[contract.Unit]int64 // the last decision in which it had no owner
 	held    map[task]int64          // the last decision by which an incarnation owned it
@@ -36,13 +37,28 @@ type ghost struct {
 	gone    map[types.UID]bool
 	owner   map[contract.Unit]string
 	deleted map[types.UID]bool
+
+	restored [kinds]int // positions in the logs just after the last restore
+	disorder bool       // what agents do need not agree with what is stored, because of a restore
 }
 
-// fence is the state of a vreplica in a target system: the highest epoch and its incarnation.
+// fence is the state of a vreplica in a target system: the highest epoch and whose it is.
 type fence struct {
 	epoch       int64
 	incarnation string
+	uid         types.UID
 }
+
+// called identifies a vreplica in a target system, which does not know UIDs.
+type called struct {
+	name  int
+	index int32
+}
+
+func (g *ghost) called(u contract.Unit) called { return called{g.born[u.UID].name, u.Index} }
+
+// birth is the name of a resource and the order of its creation.
+type birth struct{ name, order int }
 
 type task struct {
 	unit        contract.Unit
@@ -62,9 +78,14 @@ type acked struct {
 
 func (g *ghost) reset() {
 	if g.fence == nil {
-		*g = ghost{map[contract.Unit]fence{}, map[contract.Unit]int64{}, map[contract.Unit]int64{}, map[task]int64{}, map[task]int64{}, map[holding]acked{}, map[types.UID]bool{}, map[contract.Unit]string{}, map[types.UID]bool{}}
+		*g = ghost{
+			fence: map[called]fence{}, born: map[types.UID]birth{}, moved: map[contract.Unit]int64{}, dropped: map[contract.Unit]int64{}, held: map[task]int64{},
+			worked: map[task]int64{}, acks: map[holding]acked{}, gone: map[types.UID]bool{}, owner: map[contract.Unit]string{}, deleted: map[types.UID]bool{},
+		}
 	}
+	g.restored, g.disorder = [kinds]int{}, false
 	clear(g.fence)
+	clear(g.born)
 	clear(g.moved)
 	clear(g.dropped)
 	clear(g.held)
@@ -80,12 +101,15 @@ func (g *ghost) starts(s *simulation, p *process, u contract.Unit, epoch int64) 
 	if s.settings.overlap {
 		return // with overlap, the former owner may start late
 	}
-	f := g.fence[u]
-	if epoch < f.epoch || epoch == f.epoch && f.incarnation != p.incarnation {
-		s.world.breaks(errBrokeW1, "%s starts %s with epoch %d after epoch %d of %s", p, unitText(u), epoch, f.epoch, f.incarnation)
+	defer g.checkAlone(s, p, u)
+	f := g.fence[g.called(u)]
+	if g.born[f.uid].order > g.born[u.UID].order && epoch < f.epoch {
+		return // the resource is deleted, and the target system refuses this epoch
 	}
-	g.fence[u] = fence{epoch, p.incarnation}
-	g.checkAlone(s, p, u)
+	if epoch < f.epoch || epoch == f.epoch && (f.incarnation != p.incarnation || f.uid != u.UID) {
+		g.breaks(s.world, errBrokeW1, "%s starts %s with epoch %d after epoch %d of %s", p, unitText(u), epoch, f.epoch, f.incarnation)
+	}
+	g.fence[g.called(u)] = fence{epoch, p.incarnation, u.UID}
 }
 
 // checkAlone checks that no other process works on the same vreplica. It excludes processes that
@@ -96,7 +120,7 @@ func (g *ghost) checkAlone(s *simulation, p *process, u contract.Unit) {
 			continue
 		}
 		if _, runs := other.running[u]; runs {
-			s.world.breaks(errBrokeW1, "%s and %s work on %s", p, other, unitText(u))
+			g.breaks(s.world, errBrokeW1, "%s and %s work on %s", p, other, unitText(u))
 		}
 	}
 }
@@ -137,7 +161,7 @@ func (g *ghost) writesContract(s *simulation, name int, before, after *contract.
 			}
 			u := contract.Unit{UID: e.UID, Index: index}
 			if g.owner[u] == before.Incarnation && g.moved[u] <= epoch {
-				s.world.breaks(errBrokeW9, "the contract of %s loses %s, which was never moved", podName(name), unitText(u))
+				g.breaks(s.world, errBrokeW9, "the contract of %s loses %s, which was never moved", podName(name), unitText(u))
 			}
 			g.checkGoesOn(s, before.Incarnation, u)
 		}
@@ -175,7 +199,7 @@ func (g *ghost) checkGoesOn(s *simulation, former string, u contract.Unit) {
 	if s.isOver(former) {
 		return
 	}
-	s.world.breaks(errBrokeMove, "%s loses %s, and no other incarnation has worked on it", former, unitText(u))
+	g.breaks(s.world, errBrokeMove, "%s loses %s, and no other incarnation has worked on it", former, unitText(u))
 }
 
 // isOver reports whether an incarnation can never work again, whatever its contract lists: no
@@ -209,6 +233,9 @@ func (g *ghost) acknowledges(p *process, a *contract.Ack) {
 
 // checkReady checks a condition Ready that is written.
 func (g *ghost) checkReady(s *simulation, r *resource) {
+	if g.disorder {
+		return
+	}
 	count := int32(0)
 	for _, share := range r.status.Placement {
 		a := g.acks[holding{r.uid, share.Incarnation}]

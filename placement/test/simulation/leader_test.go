@@ -2,7 +2,9 @@ package simulation
 
 import (
 	"cmp"
+	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -34,6 +36,16 @@ type leader struct {
 	fresh [resources]freshDecision
 
 	decided [resources]bool // the leader has processed the placements of the resource
+
+	rewound  bool                    // pending was computed before the last restore
+	versions [pods][]observedVersion // for a mutant
+}
+
+// observedVersion is a version of a contract that a leader has observed.
+type observedVersion struct {
+	of         types.UID
+	generation int64
+	digest     string
 }
 
 // freshDecision is a decision that was read live or written.
@@ -54,7 +66,7 @@ func (l *leader) clock() int { return l.world.now * l.rate / 10 }
 func (l *leader) restart(behind int) {
 	*l = leader{simulation: l.simulation, name: l.name, rate: l.rate, ended: map[string]bool{}, unnamed: map[string]int{}}
 	for k := range l.world.log {
-		l.sync(kind(k), max(0, len(l.world.log[k])-behind))
+		l.sync(kind(k), max(l.world.ghost.restored[k], len(l.world.log[k])-behind))
 	}
 }
 
@@ -106,12 +118,8 @@ func (l *leader) contract(name int) *configMap {
 	}
 	if l.cm[name] != c {
 		l.cm[name], l.since[name] = c, l.turn
-		if l.mutant.anyConfigMap {
-			for _, e := range l.world.log[contractKind][:l.position[contractKind]] {
-				if other, _ := e.object.(*configMap); e.key == name && other != nil {
-					l.seen[name] = l.seen[name].With(c.uid, other.contract.Generation, other.digest)
-				}
-			}
+		if l.mutant.keepsVersions {
+			l.versions[name] = append(l.versions[name], observedVersion{c.uid, c.contract.Generation, c.digest})
 		}
 		l.seen[name] = l.seen[name].With(c.uid, c.contract.Generation, c.digest)
 	}
@@ -143,7 +151,7 @@ func (l *leader) transmit(write func() (answered func())) {
 func (l *leader) next() {
 	l.turn++
 	if write := l.pending; write != nil {
-		l.pending = nil
+		l.pending, l.rewound = nil, false
 		write()
 		return
 	}
@@ -174,7 +182,7 @@ func (l *leader) everything() {
 	l.turn++
 	do := func() {
 		if write := l.pending; write != nil {
-			l.pending = nil
+			l.pending, l.rewound = nil, false
 			write()
 		}
 	}
@@ -232,22 +240,26 @@ func (l *leader) watch(name int) {
 
 // hasEnded reports whether an incarnation is known to have ended. An incarnation that no Lease has
 // named for 2D, confirmed by a live read, counts as ended.
+//
+// As long as a Lease names an incarnation, it has not ended, whatever the leader remembers: after a
+// restore of etcd, a process may adopt an incarnation that had ended.
 func (l *leader) hasEnded(name int, incarnation string) bool {
-	if l.ended[incarnation] {
-		return true
-	}
-	pd := l.pod(name)
+	pd, le := l.pod(name), l.lease(name)
 	if l.mutant.missingIsEnded && (pd == nil || !strings.HasPrefix(incarnation, pd.uid+"/")) {
 		return true
 	}
-	le := l.lease(name)
+	remembers := l.mutant.remembersEnds && l.ended[incarnation]
+	if le != nil && le.holder == incarnation && !remembers {
+		delete(l.unnamed, incarnation)
+		delete(l.ended, incarnation)
+		return false
+	}
+	if l.ended[incarnation] {
+		return true
+	}
 	if le != nil && le.ended == incarnation {
 		l.ended[incarnation] = true
 		return true
-	}
-	if le != nil && le.holder == incarnation {
-		delete(l.unnamed, incarnation)
-		return false
 	}
 	since, ok := l.unnamed[incarnation]
 	if !ok {
@@ -268,8 +280,21 @@ func (l *leader) hasEnded(name int, incarnation string) bool {
 func (l *leader) endedOf(r *resource) func(string) bool {
 	return func(incarnation string) bool {
 		name, ok := podOf(r, incarnation)
-		return ok && l.hasEnded(name, incarnation) || l.ended[incarnation]
+		if !ok {
+			name, ok = l.podThatHas(incarnation)
+		}
+		return ok && l.hasEnded(name, incarnation) || !ok && l.ended[incarnation]
 	}
+}
+
+// podThatHas returns the pod whose Lease names an incarnation.
+func (l *leader) podThatHas(incarnation string) (int, bool) {
+	for name := range pods {
+		if le := l.lease(name); le != nil && le.holder == incarnation {
+			return name, true
+		}
+	}
+	return 0, false
 }
 
 func podOf(r *resource, incarnation string) (int, bool) {
@@ -292,7 +317,22 @@ func (l *leader) view(name int) *contract.View {
 	if le := l.lease(name); le != nil {
 		v.Ack = le.ack
 	}
+	l.mutateSeen(name, v)
 	return v
+}
+
+// mutateSeen makes an acknowledgement known, for mutants.
+func (l *leader) mutateSeen(name int, v *contract.View) {
+	if l.mutant.anyConfigMap {
+		for _, e := range l.world.log[contractKind][:l.position[contractKind]] {
+			if c, _ := e.object.(*configMap); e.key == name && c != nil && c.contract.Generation == v.Ack.Generation && c.digest == v.Ack.Digest {
+				v.Seen = v.Seen.With(v.ConfigMap, v.Ack.Generation, v.Ack.Digest)
+			}
+		}
+	}
+	if slices.Contains(l.versions[name], observedVersion{v.ConfigMap, v.Ack.Generation, v.Ack.Digest}) {
+		v.Seen = v.Seen.With(v.ConfigMap, v.Ack.Generation, v.Ack.Digest)
+	}
 }
 
 func (l *leader) viewOf(r *resource) func(string) (*contract.View, bool) {
@@ -305,8 +345,20 @@ func (l *leader) viewOf(r *resource) func(string) (*contract.View, bool) {
 	}
 }
 
-// floor returns the highest decision and epoch in any contract for a resource.
-func (l *leader) floor(uid types.UID) (highest int64) {
+// floor returns what the next decision about a resource must exceed.
+func (l *leader) floor(r *resource) contract.Floor {
+	f := contract.Floor{Contracts: l.highest(r.uid), Time: time.UnixMilli(l.world.wall)}
+	if l.mutant.noTime {
+		f.Time = time.Time{}
+	}
+	if l.mutant.goesBack {
+		f.Contracts = min(f.Contracts, r.status.Decision)
+	}
+	return f
+}
+
+// highest returns the highest decision and epoch in any contract for a resource.
+func (l *leader) highest(uid types.UID) (highest int64) {
 	for name := range pods {
 		if c := l.contract(name); c != nil {
 			if e := c.contract.Entry(uid); e != nil {
@@ -380,7 +432,7 @@ func (l *leader) decide(name int) {
 	for pod, set := range schedule.Number(r.wanted, present, next[string(r.uid)]) {
 		want = append(want, contract.Share{Pod: pod, Incarnation: l.incarnationFor(r, pod, list), Indexes: set})
 	}
-	status, changed, err := contract.Decide(r.status, want, ended, l.floor(r.uid))
+	status, changed, err := contract.Decide(r.status, want, ended, l.floor(r))
 	if err != nil {
 		panic(err)
 	}

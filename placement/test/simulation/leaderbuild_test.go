@@ -31,7 +31,7 @@ func (l *leader) release(name int) {
 			return v, ok
 		}
 	}
-	status, changed, err := contract.Release(r.status, r.uid, view, l.endedOf(r), l.floor(r.uid))
+	status, changed, err := contract.Release(r.status, r.uid, view, l.endedOf(r), l.floor(r))
 	if err != nil {
 		panic(err)
 	}
@@ -165,7 +165,7 @@ func (l *leader) report(name int) {
 		if l.mutant.readyView != nil {
 			l.mutant.readyView(v, r.uid, incarnation)
 		}
-		return ready.Pod{View: v, Working: le.holder == incarnation && l.pod(pod) != nil && l.clock()-l.sighting[pod].at < leaseDuration}, true
+		return ready.Pod{View: v, Working: le.holder == incarnation && l.clock()-l.sighting[pod].at < leaseDuration}, true
 	}
 	if l.mutant.readyInput != nil {
 		l.mutant.readyInput(in)

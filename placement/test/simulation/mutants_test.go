@@ -30,7 +30,8 @@ type mutant struct {
 	decidesBlindly, buildsBlindly, anyConfigMap, missingIsEnded, removesOnError bool
 	startsEmpty, overcommits                                                    bool
 	anyContract, noRun, adoptsCached, adoptsBlindly, acksEarly, acksLate        bool
-	remakesLease                                                                bool
+	remakesLease, sameRun, releasesEarly, releasesBlindly                       bool
+	keepsVersions, goesBack, noTime, remembersEnds                              bool
 }
 
 var mutants = map[string]mutant{
@@ -85,7 +86,11 @@ var mutants = map[string]mutant{
 		}
 		return next
 	}},
-	"decide: no precondition": {decidesBlindly: true},
+	"decide: no precondition":                                   {decidesBlindly: true},
+	"decide: the number does not follow the time":               {noTime: true},
+	"decide: goes on from a status that has gone back":          {narrow: restoring, goesBack: true},
+	"decide: an incarnation that a Lease names again has ended": {narrow: reviving, remembersEnds: true},
+	"release: by a version that a restore has discarded":        {narrow: restoring, keepsVersions: true},
 
 	"release: without acknowledgement": {releaseView: func(v *contract.View, _ types.UID, incarnation string) {
 		v.Ack = contract.Ack{Incarnation: incarnation, Generation: v.Contract.Generation, Digest: v.Digest}
@@ -199,6 +204,9 @@ var mutants = map[string]mutant{
 	"apply: holds the acknowledgement for what is stuck": {settles: true, acksLate: true},
 	"apply: adopts without renewing the Lease":           {adoptsBlindly: true},
 	"apply: makes a deleted Lease again":                 {remakesLease: true},
+	"apply: returns with the run that it has released":   {narrow: returning, sameRun: true},
+	"apply: releases the Lease before workers return":    {narrow: returning, releasesEarly: true},
+	"apply: releases the Lease without a precondition":   {narrow: returning, releasesBlindly: true},
 	"ready: without acknowledgement": {readyView: func(v *contract.View, _ types.UID, incarnation string) {
 		v.Ack = contract.Ack{Incarnation: incarnation, Generation: v.Contract.Generation, Digest: v.Digest}
 	}},
@@ -278,6 +286,25 @@ func replaced(s *settings) {
 func reborn(s *settings) {
 	small(s)
 	s.churn, s.faults, s.among, s.stale = 8, 5, []int{2, 6, 8, 8}, true
+}
+
+// returning makes processes release their Leases and return while work moves.
+func returning(s *settings) {
+	small(s)
+	s.churn, s.faults, s.among, s.lateWrites = 6, 6, []int{9}, max(s.lateWrites, 4)
+	s.returns, s.slowWorkers = true, 40
+}
+
+// restoring restores etcd while work moves.
+func restoring(s *settings) {
+	small(s)
+	s.churn, s.faults, s.restores, s.settles = 6, 0, 3, true
+}
+
+// reviving restores etcd while processes release their Leases, in a small pool.
+func reviving(s *settings) {
+	restoring(s)
+	s.churn, s.faults, s.among, s.returns, s.capacity = 2, 6, []int{9}, true, 2
 }
 
 // crashing makes processes crash while work moves.
@@ -367,6 +394,10 @@ var found = schedules.Recorded{
 	"decide: the new owner stays in releasing":                               2286,
 	"decide: the number does not grow":                                       123,
 	"decide: no precondition":                                                358,
+	"decide: the number does not follow the time":                            710,
+	"decide: goes on from a status that has gone back":                       36278,
+	"decide: an incarnation that a Lease names again has ended":              1855,
+	"release: by a version that a restore has discarded":                     1745,
 	"release: without acknowledgement":                                       20,
 	"release: despite stopping":                                              9875,
 	"release: a missing pod has ended":                                       8956,
@@ -377,7 +408,6 @@ var found = schedules.Recorded{
 	"build: no precondition":                                                 35,
 	"build: keeps the entries of another incarnation":                        3106,
 	"build: leaves an old decision":                                          2823,
-	"build: an entry is made from a cached decision":                         584484,
 	"build: does not answer an unknown acknowledgement":                      494,
 	"build: removes on an error":                                             126396,
 	"build: removes at once though hand-overs overlap":                       239,
@@ -388,6 +418,9 @@ var found = schedules.Recorded{
 	"apply: acknowledges before workers return":                              2062,
 	"apply: holds the acknowledgement for what is stuck":                     469,
 	"apply: adopts without renewing the Lease":                               2694,
+	"apply: returns with the run that it has released":                       6249,
+	"apply: releases the Lease before workers return":                        762223,
+	"apply: releases the Lease without a precondition":                       29668,
 	"ready: without acknowledgement":                                         0,
 	"ready: ignores releasing":                                               20,
 	"ready: ignores since":                                                   8,

@@ -28,7 +28,9 @@ type process struct {
 	frozen  bool
 	thawing bool // it was frozen past its deadline, and its workers have not returned yet
 	cut     bool // it cannot reach the API server
-	leaves  bool // its pod is terminating
+	leaves  bool // it stops its workers and then releases its Lease, because its pod is terminating
+	returns bool // it does so without a reason, and joins again
+	former  string
 
 	rate        int // rate of its clock, in tenths
 	incarnation string
@@ -99,7 +101,7 @@ func (p *process) next() {
 		}
 	case p.clock()-p.renewed >= leaseDuration/3:
 		p.writeLease()
-	case p.leaves && len(p.running) == 0:
+	case p.leaves && (len(p.running) == 0 || p.mutant.releasesEarly && p.world.lease(p.name) == p.lease):
 		p.release()
 	default:
 		p.follow()
@@ -110,6 +112,9 @@ func (p *process) next() {
 
 // join acquires the Lease, or adopts the incarnation of the previous process of this pod.
 func (p *process) join() {
+	if p.returns {
+		p.leaves, p.returns = false, false
+	}
 	if p.cut || p.leaves {
 		return
 	}
@@ -125,6 +130,9 @@ func (p *process) join() {
 	next := lease{holder: p.uid + "/" + p.world.nextUID("")}
 	if p.mutant.noRun {
 		next.holder = p.uid + "/"
+	}
+	if p.mutant.sameRun && p.former != "" {
+		next.holder = p.former
 	}
 	if l != nil {
 		next.ended, next.ack = l.ended, l.ack
@@ -224,13 +232,28 @@ func (p *process) writeLease() {
 	})
 }
 
+// release releases the Lease. If that write is under way for long, a process that returns adopts
+// its incarnation, which makes the write fail.
 func (p *process) release() {
 	if p.cut || p.lease == nil || p.world.lease(p.name) != p.lease {
 		return
 	}
 	p.world.record("%s releases its Lease", p)
-	p.world.putLease(p.name, p.lease, lease{ack: p.lease.ack, ended: p.incarnation})
+	read, next := p.lease, lease{ack: p.lease.ack, ended: p.incarnation}
+	p.send(func() {
+		if p.mutant.releasesBlindly {
+			read = p.world.lease(p.name)
+		}
+		p.world.putLease(p.name, read, next)
+	})
+	if len(p.running) > 0 { // a mutant
+		return
+	}
+	p.former = p.incarnation
 	p.forget()
+	if p.returns {
+		return
+	}
 	p.alive = false
 	if pd := p.world.pod(p.name); pd != nil && pd.uid == p.uid {
 		p.world.store(podKind, p.name, &pod{uid: p.uid, terminated: true})

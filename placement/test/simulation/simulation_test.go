@@ -23,6 +23,7 @@ type settings struct {
 	stuck       int
 	faults      int // frequency of faults of pods, contracts and Leases
 	restarts    int
+	restores    int
 	settles     bool
 
 	// The following are changed only by narrow settings.
@@ -30,6 +31,7 @@ type settings struct {
 	churn           int   // how often pods leave the pool and the author changes something
 	among           []int // the faults to draw from; nil: all
 	stale           bool  // the caches of a leader advance one kind at a time
+	returns         bool  // a process that releases its Lease always returns
 }
 
 func (s *settings) draw(c *choices) {
@@ -41,10 +43,11 @@ func (s *settings) draw(c *choices) {
 	s.slowWorkers = []int{0, 16, 40}[c.next(3)]
 	s.stuck = []int{0, 0, 4}[c.next(3)]
 	s.faults = []int{0, 2, 6, 14}[c.next(4)]
+	s.restores = []int{0, 0, 0, 0, 0, 0, 1, 3}[c.also(8)]
 	s.restarts = []int{0, 1, 3}[c.next(3)]
 	s.settles = c.next(4) != 3
 	s.pods, s.resources, s.churn, s.among = pods, resources, []int{0, 0, 4, 10}[c.next(4)], nil
-	s.stale = c.next(4) == 3
+	s.stale, s.returns = c.next(4) == 3, false
 }
 
 // simulation contains all actors. It is reused for consecutive runs.
@@ -82,6 +85,7 @@ func (s *simulation) reset(bytes []byte, tracks bool) {
 	s.choices = choices{bytes: bytes}
 	s.settings.draw(&s.choices)
 	if s.mutant.narrow != nil {
+		s.settings.restores = 0
 		s.mutant.narrow(&s.settings)
 	}
 	s.world.reset(tracks)
@@ -110,6 +114,7 @@ func (s *simulation) newPod(name int) {
 
 func (s *simulation) create(name int, wanted int32) {
 	r := &resource{name: name, uid: types.UID(s.world.nextUID("q")), rv: s.world.nextRV(), generation: 1, wanted: wanted}
+	s.world.ghost.born[r.uid] = birth{name, s.world.uids}
 	s.world.record("the author creates %s with %d", r.uid, wanted)
 	s.world.store(resourceKind, name, r)
 }
@@ -150,11 +155,16 @@ func (s *simulation) step() {
 	if s.choices.happens(s.settings.faults) {
 		s.fault()
 	}
+	if s.choices.happens(s.settings.restores) {
+		s.restore(s.choices.next(len(s.world.undo) + 1))
+	}
+	s.checkRestored()
 }
 
 func (s *simulation) passTime(seconds int) {
 	for range seconds {
 		s.world.now++
+		s.world.wall = max(s.world.wall, int64(s.world.now)*1000)
 		for _, p := range s.processes {
 			p.tick()
 		}
@@ -216,8 +226,8 @@ func (s *simulation) fault() {
 		}
 	case 9:
 		if p.alive && !p.leaves {
-			s.world.record("%s is terminating", p)
-			p.leaves = true
+			p.leaves, p.returns = true, s.settings.returns || s.choices.also(3) == 2
+			s.world.record("%s %s", p, map[bool]string{false: "is terminating", true: "releases its Lease, and returns"}[p.returns])
 		}
 	}
 }
@@ -268,8 +278,8 @@ func (p *process) thaw() {
 	p.thawing, p.renewed = true, p.clock()-renewDeadline
 	p.cancel()
 	for u, w := range p.running {
-		if f := p.world.ghost.fence[u]; !p.settings.overlap && f.incarnation != p.incarnation && f.epoch <= w.Epoch {
-			p.world.breaks(errBrokeW1, "%s acts late with epoch %d, which is not below %d of %s", p, w.Epoch, f.epoch, f.incarnation)
+		if f := p.world.ghost.fence[p.world.ghost.called(u)]; !p.settings.overlap && f.incarnation != p.incarnation && f.epoch <= w.Epoch {
+			p.world.ghost.breaks(p.world, errBrokeW1, "%s acts late with epoch %d, which is not below %d of %s", p, w.Epoch, f.epoch, f.incarnation)
 		}
 	}
 }
@@ -298,7 +308,7 @@ func (s *simulation) settle() {
 	}
 	for _, p := range s.processes {
 		if p.alive && p.leaves {
-			p.leaves = false
+			p.leaves, p.returns = false, false
 		}
 	}
 	for len(s.world.late) > 0 && s.world.broken == nil {
@@ -310,6 +320,7 @@ func (s *simulation) settle() {
 	for round := 0; s.world.broken == nil && round-last < 12; round++ {
 		before := s.world.writes
 		s.round(round - last)
+		s.checkRestored()
 		if s.world.writes != before {
 			last = round
 		}
@@ -356,6 +367,9 @@ func (s *simulation) checkCalm() {
 			if w.Working && !w.stopping {
 				works[u]++
 			}
+			if works[u] > 1 {
+				s.world.breaks(errBrokeW1, "more than one process works on %s when all is calm", unitText(u))
+			}
 		}
 	}
 	room := s.room()
@@ -373,7 +387,13 @@ func (s *simulation) checkCalm() {
 				s.world.breaks(map[bool]error{true: errBrokeW10, false: errBrokeW2}[len(stuck) > 0], "%s", unitText(u))
 			}
 		}
-		if room && !hasStuck[r.uid] && s.world.broken == nil && !meta.IsStatusConditionTrue(r.status.Conditions, ready.Ready) {
+		isReady := meta.IsStatusConditionTrue(r.status.Conditions, ready.Ready)
+		for index := range r.wanted {
+			if u := (contract.Unit{UID: r.uid, Index: index}); isReady && works[u] == 0 && !stuck[u] {
+				s.world.breaks(errBrokeW3, "%s is ready, and no process works on vreplica %d when all is calm", r.uid, index)
+			}
+		}
+		if room && !hasStuck[r.uid] && s.world.broken == nil && !isReady {
 			s.world.breaks(errBrokeW2, "%s is not ready: %v", r.uid, r.status.Conditions)
 		}
 	}

@@ -64,6 +64,26 @@ var stories = map[string]story{
 		acts(pod0),
 	}},
 
+	// The first leader does not see that the vreplica has moved from pod 0 to pod 1. It sees that
+	// the contract of pod 0 has no entry, as it had none before.
+	"build: an entry is made from a cached decision": {errBrokeW1, []step{
+		acts(pod0),
+		acts(pod1),
+		decides(leader2),
+		looks(leader1),
+		lags(leader1, resourceKind),
+		leavesOrReturns(pod0),
+		decides(leader2),
+		builds(leader2, pod0),
+		acts(pod0),
+		releases(leader2),
+		builds(leader2, pod0),
+		builds(leader2, pod1),
+		acts(pod1),
+		builds(leader1, pod0),
+		acts(pod0),
+	}},
+
 	// The second leader sees the contract of pod 0 but not yet the resource of its entry.
 	"build: removes on a cached 404": {errBrokeW9, []step{
 		lags(leader2, resourceKind),

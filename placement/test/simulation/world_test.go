@@ -72,11 +72,13 @@ type event struct {
 // world is the API server and the time.
 type world struct {
 	now    int
+	wall   int64 // the time of all clocks in milliseconds; there is less than one write in each
 	rv     int
 	uids   int
 	log    [kinds][]event
 	stored [kinds][pods]any
 	late   []func() // writes in flight
+	undo   []undo   // all changes, so that a restore can go back
 
 	writes int // excluding renewals
 	ghost  ghost
@@ -90,7 +92,7 @@ func (w *world) reset(tracks bool) {
 	for k := range log {
 		log[k] = log[k][:0]
 	}
-	*w = world{log: log, tracks: tracks, late: w.late[:0], trace: w.trace[:0], ghost: w.ghost}
+	*w = world{log: log, tracks: tracks, late: w.late[:0], undo: w.undo[:0], trace: w.trace[:0], ghost: w.ghost}
 	w.ghost.reset()
 }
 
@@ -109,6 +111,7 @@ func (w *world) breaks(err error, format string, args ...any) {
 
 func (w *world) nextRV() int {
 	w.rv++
+	w.wall++
 	return w.rv
 }
 
@@ -118,6 +121,7 @@ func (w *world) nextUID(prefix string) string {
 }
 
 func (w *world) store(k kind, key int, object any) {
+	w.undo = append(w.undo, undo{k, key, w.stored[k][key]})
 	w.stored[k][key] = object
 	w.log[k] = append(w.log[k], event{key, object})
 }
