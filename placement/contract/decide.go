@@ -106,8 +106,8 @@ func read(s *placement.Status) (*ledger, error) {
 	return l, nil
 }
 
-// write returns a status with the content of the ledger.
-func (l *ledger) write(s placement.Status, decision int64) placement.Status {
+// write returns a status with the content of the ledger, or an error if it could not be read again.
+func (l *ledger) write(s placement.Status, decision int64) (placement.Status, error) {
 	s = *s.DeepCopy()
 	s.Decision = decision
 	owned := byIncarnation{}
@@ -116,7 +116,7 @@ func (l *ledger) write(s placement.Status, decision int64) placement.Status {
 	}
 	s.Placement = l.placements(owned, l.since)
 	s.Releasing = l.placements(l.releasing, l.released)
-	return s
+	return s, s.Check()
 }
 
 func (l *ledger) placements(sets byIncarnation, since map[string]int64) []placement.Placement {
@@ -157,7 +157,8 @@ func (l *ledger) touch(number int64) {
 // by a restore of etcd. Then Decide makes a new decision with Since of everything in any case, so
 // that all contracts for the resource are written and acknowledged again.
 //
-// Decide returns [placement.ErrMalformedStatus] if now is malformed.
+// Decide returns [placement.ErrMalformedStatus] if now is malformed, or if next would be: the
+// indexes that are still being released may be too many for more decisions.
 func Decide(now placement.Status, want []Share, ended func(incarnation string) bool, floor Floor) (next placement.Status, changed bool, err error) {
 	l, err := read(&now)
 	if err != nil {
@@ -176,7 +177,10 @@ func Decide(now placement.Status, want []Share, ended func(incarnation string) b
 	if !changed {
 		return now, false, nil
 	}
-	return l.write(now, number), true, nil
+	if next, err = l.write(now, number); err != nil {
+		return now, false, fmt.Errorf("deciding: %w", err)
+	}
+	return next, true, nil
 }
 
 // owners returns the incarnations that become or stay the owners of indexes.
@@ -266,5 +270,8 @@ func Release(now placement.Status, uid types.UID, view func(incarnation string) 
 	if !changed {
 		return now, false, nil
 	}
-	return l.write(now, number), true, nil
+	if next, err = l.write(now, number); err != nil {
+		return now, false, fmt.Errorf("releasing: %w", err)
+	}
+	return next, true, nil
 }

@@ -141,7 +141,10 @@ func TestNoNumberOverflows(t *testing.T) {
 		require.ErrorIs(t, err, placement.ErrMalformedStatus)
 		assert.False(t, changed)
 	}
-	_, _, err := contract.Decide(w.status, nil, nobodyEnded, contract.Floor{Contracts: math.MaxInt64})
+	_, changed, err := contract.Decide(w.status, both(schedule.Set{-1}, nil), nobodyEnded, contract.Floor{})
+	require.ErrorIs(t, err, placement.ErrMalformedStatus, "it could be written, but not read")
+	assert.False(t, changed)
+	_, _, err = contract.Decide(w.status, nil, nobodyEnded, contract.Floor{Contracts: math.MaxInt64})
 	require.ErrorIs(t, err, placement.ErrMalformedStatus)
 }
 
