@@ -37,6 +37,8 @@ type leader struct {
 
 	decided [resources]bool // the leader has processed the placements of the resource
 
+	idle sight // what the leader saw when it last had nothing to write
+
 	rewound  bool                    // pending was computed before the last restore
 	versions [pods][]observedVersion // for a mutant
 }
@@ -187,10 +189,20 @@ func (l *leader) everything() {
 		}
 	}
 	l.syncAll()
+	before := l.world.writes
 	for name := range pods {
 		l.watch(name)
 		do()
 	}
+	now, ok := l.sees()
+	if ok && now == l.idle {
+		return
+	}
+	defer func() {
+		if l.idle = (sight{}); ok && l.world.writes == before {
+			l.idle = now
+		}
+	}()
 	for name := range resources {
 		l.release(name)
 		do()
@@ -206,6 +218,41 @@ func (l *leader) everything() {
 		l.report(name)
 		do()
 	}
+}
+
+// sight is all that the work of a leader depends on, except for the renewals of Leases.
+type sight struct {
+	position [leaseKind]int
+	changed  int // position in the log of pods
+	lease    [pods]leaseSight
+	runs     bool // not the zero value
+}
+
+// leaseSight is what a leader knows from a Lease.
+type leaseSight struct {
+	exists, fresh                      bool
+	holder, ended, incarnation, digest string
+	generation                         int64
+}
+
+// sees returns what the leader sees. It returns false if that does not fit into a sight. If a leader
+// sees the same as when it last had nothing to write, it has nothing to write.
+func (l *leader) sees() (s sight, ok bool) {
+	s = sight{position: [leaseKind]int(l.position[:leaseKind]), changed: l.position[podKind], runs: true}
+	for name := range pods {
+		le := l.lease(name)
+		if le == nil {
+			continue
+		}
+		if len(le.ack.Stopping)+len(le.ack.Failing) > 0 {
+			return sight{}, false
+		}
+		s.lease[name] = leaseSight{
+			exists: true, fresh: l.clock()-l.sighting[name].at < leaseDuration, holder: le.holder, ended: le.ended,
+			incarnation: le.ack.Incarnation, digest: le.ack.Digest, generation: le.ack.Generation,
+		}
+	}
+	return s, len(l.unnamed) == 0
 }
 
 // watch checks a Lease for an ended incarnation and for a takeover.

@@ -371,7 +371,8 @@ func (p *process) acknowledge() {
 	case !done && (p.mutant.acksLate || p.clock()-p.followed < stopTime):
 		return
 	}
-	if string(a.Encode()) == string(p.lease.ack.Encode()) {
+	if ack := &p.lease.ack; a.Incarnation == ack.Incarnation && a.Generation == ack.Generation && a.Digest == ack.Digest &&
+		maps.Equal(a.Failing, ack.Failing) && maps.EqualFunc(a.Stopping, ack.Stopping, slices.Equal) {
 		return
 	}
 	next := *p.lease
