@@ -39,6 +39,7 @@ type ghost struct {
 	deleted map[types.UID]bool
 
 	restored [kinds]int // positions in the logs just after the last restore
+	lost     int        // late writes that were computed from objects from before the last restore
 	disorder bool       // what agents do need not agree with what is stored, because of a restore
 }
 
@@ -83,7 +84,7 @@ func (g *ghost) reset() {
 			worked: map[task]int64{}, acks: map[holding]acked{}, gone: map[types.UID]bool{}, owner: map[contract.Unit]string{}, deleted: map[types.UID]bool{},
 		}
 	}
-	g.restored, g.disorder = [kinds]int{}, false
+	g.restored, g.lost, g.disorder = [kinds]int{}, 0, false
 	clear(g.fence)
 	clear(g.born)
 	clear(g.moved)

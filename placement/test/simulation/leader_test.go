@@ -39,7 +39,7 @@ type leader struct {
 
 	idle sight // what the leader saw when it last had nothing to write
 
-	rewound  bool                    // pending was computed before the last restore
+	rewound  bool                    // pending was computed from objects from before the last restore
 	versions [pods][]observedVersion // for a mutant
 }
 
@@ -132,13 +132,18 @@ func (l *leader) contract(name int) *configMap {
 func (l *leader) wrote(k kind, key int) { l.own[k][key] = len(l.world.log[k]) }
 
 // send defers a write to the next turn. It may then arrive late, or its response may be lost.
-func (l *leader) send(write func() (answered func())) { l.pending = func() { l.transmit(write) } }
+func (l *leader) send(write func() (answered func())) {
+	l.rewound = l.isBehindRestore()
+	l.pending = func() { l.transmit(write) }
+}
 
 func (l *leader) transmit(write func() (answered func())) {
 	switch {
 	case l.choices.happens(l.settings.lateWrites):
 		l.world.record("%s: a write is under way for long", l.name)
-		l.world.late = append(l.world.late, func() { write() })
+		lost := map[bool]int{true: 1}[l.rewound]
+		l.world.ghost.lost += lost
+		l.world.late = append(l.world.late, func() { l.world.ghost.lost -= lost; write() })
 	case l.choices.happens(l.settings.lostAnswers):
 		l.world.record("%s: the answer is lost", l.name)
 		write()
@@ -153,8 +158,9 @@ func (l *leader) transmit(write func() (answered func())) {
 func (l *leader) next() {
 	l.turn++
 	if write := l.pending; write != nil {
-		l.pending, l.rewound = nil, false
+		l.pending = nil
 		write()
+		l.rewound = false
 		return
 	}
 	switch l.choices.next(3) {
@@ -184,8 +190,9 @@ func (l *leader) everything() {
 	l.turn++
 	do := func() {
 		if write := l.pending; write != nil {
-			l.pending, l.rewound = nil, false
+			l.pending = nil
 			write()
+			l.rewound = false
 		}
 	}
 	l.syncAll()

@@ -1,8 +1,9 @@
 package simulation
 
 import (
-	"k8s.io/apimachinery/pkg/types"
+	"slices"
 
+	"nodekeeper.dev/placement"
 	"nodekeeper.dev/placement/contract"
 	"nodekeeper.dev/placement/schedule"
 )
@@ -44,7 +45,7 @@ func (s *simulation) restore(changes int) {
 	for _, l := range s.leaders {
 		l.rewound = l.pending != nil
 	}
-	w.ghost.disorder = true
+	w.ghost.lost, w.ghost.disorder = 0, true
 }
 
 // backward returns the last changes, latest first.
@@ -64,8 +65,8 @@ func (g *ghost) breaks(w *world, err error, format string, args ...any) {
 }
 
 // checkRestored ends the disorder after a restore once nothing is left of the lost history: both
-// leaders have seen the restored objects, every contract is of a present decision, no two contracts
-// list the same vreplica, and every agent has renewed its Lease and acknowledged its contract.
+// leaders have seen the restored objects, contracts agree with decisions, and every agent has
+// renewed its Lease and acknowledged its contract.
 func (s *simulation) checkRestored() {
 	g := &s.world.ghost
 	if !g.disorder || !s.haveSeenTheRestore() || !s.contractsAgree() {
@@ -108,26 +109,31 @@ func (s *simulation) checkRestored() {
 	}
 }
 
+// haveSeenTheRestore reports whether both leaders have seen the restored objects, and whether no
+// write that was computed before that is left.
 func (s *simulation) haveSeenTheRestore() bool {
 	for _, l := range s.leaders {
-		for k, position := range s.world.ghost.restored {
-			if l.position[k] < position || l.rewound {
-				return false
-			}
+		if l.rewound || l.isBehindRestore() {
+			return false
 		}
 	}
-	return true
+	return s.world.ghost.lost == 0
 }
 
-// contractsAgree reports whether the stored contracts follow from stored decisions.
-func (s *simulation) contractsAgree() bool {
-	listed := map[contract.Unit]bool{}
-	decisions := map[types.UID]int64{}
-	for name := range resources {
-		if r := s.world.resource(name); r != nil {
-			decisions[r.uid] = r.status.Decision
+// isBehindRestore reports whether a cache has objects from before the last restore.
+func (l *leader) isBehindRestore() bool {
+	for k, position := range l.world.ghost.restored {
+		if l.position[k] < position {
+			return true
 		}
 	}
+	return false
+}
+
+// contractsAgree reports whether the stored contracts follow from the stored decisions: each lists
+// only what its incarnation owns or releases, and no two list the same vreplica.
+func (s *simulation) contractsAgree() bool {
+	listed := map[contract.Unit]bool{}
 	for name := range pods {
 		c := s.world.contract(name)
 		if c == nil {
@@ -135,12 +141,13 @@ func (s *simulation) contractsAgree() bool {
 		}
 		for i := range c.contract.Entries {
 			e := &c.contract.Entries[i]
-			if decision, ok := decisions[e.UID]; !ok || e.Highest() > decision {
+			r := s.byUID(e.UID)
+			if r == nil || e.Highest() > r.status.Decision {
 				return false
 			}
 			for index := range e.Replicas {
 				u := contract.Unit{UID: e.UID, Index: index}
-				if listed[u] && !s.settings.overlap {
+				if listed[u] && !s.settings.overlap || !isNamed(&r.status, c.contract.Incarnation, index) {
 					return false
 				}
 				listed[u] = true
@@ -148,6 +155,16 @@ func (s *simulation) contractsAgree() bool {
 		}
 	}
 	return true
+}
+
+// isNamed reports whether a decision lets an incarnation work on an index.
+func isNamed(status *placement.Status, incarnation string, index int32) bool {
+	for _, share := range slices.Concat(status.Placement, status.Releasing) {
+		if set, _ := share.Set(); share.Incarnation == incarnation && set.Has(index) {
+			return true
+		}
+	}
+	return false
 }
 
 // agrees reports whether a process has nothing of a lost history: no events of it are left in its

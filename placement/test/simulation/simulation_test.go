@@ -367,7 +367,7 @@ func (s *simulation) checkCalm() {
 			if w.Working && !w.stopping {
 				works[u]++
 			}
-			if works[u] > 1 {
+			if works[u] > 1 && !s.settings.overlap {
 				s.world.breaks(errBrokeW1, "more than one process works on %s when all is calm", unitText(u))
 			}
 		}
