@@ -57,9 +57,11 @@ TOOL := go tool -modfile=$(CURDIR)/tools/go.mod
 GO_TEST = go test -ldflags=-w -shuffle=on -p=$(PACKAGES) -timeout=$(TIMEOUT)
 
 # The control plane of the tests: $KUBEBUILDER_ASSETS if that is set, else what hack/controlplane downloads or builds.
-CONTROLPLANE_DIR := bin/controlplane
+# KUBE=1.30: in any case the one of that release of Kubernetes, of those in hack/controlplane/kubernetes.sum.
+KUBE ?=
+CONTROLPLANE_DIR := bin/controlplane$(addprefix -,$(KUBE))
 CONTROLPLANE_PROGRAMS := $(addprefix $(CONTROLPLANE_DIR)/,kubectl etcd kube-apiserver)
-ifeq ($(strip $(KUBEBUILDER_ASSETS)),)
+ifneq ($(KUBE)$(if $(strip $(KUBEBUILDER_ASSETS)),,none),)
 CONTROLPLANE_READY := $(CONTROLPLANE_DIR)/kube-apiserver
 KUBEBUILDER_ASSETS := $(CURDIR)/$(CONTROLPLANE_DIR)
 else

@@ -1,7 +1,8 @@
 // Command controlplane installs etcd, kube-apiserver and kubectl into a directory, for the tests
 // and the demos (make controlplane). It downloads the archive that envtest publishes. If the
 // download fails, or on request (make controlplane CONTROLPLANE=build), it builds the programs from
-// the Go modules pinned in go.mod.
+// the Go modules pinned in go.mod. With -kube, it builds them from another release of Kubernetes,
+// of those in kubernetes.sum (make controlplane KUBE=1.30).
 //
 // envtest.sum contains the SHA-512 of the archive for each platform, and no other archive is
 // unpacked. For other platforms, the programs are built. envtest publishes few patch releases, so
@@ -49,15 +50,24 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	dir := flag.String("o", filepath.Join("bin", "controlplane"), "`directory` of the programs")
 	onlyBuild := flag.Bool("build", false, "build the programs, and download nothing")
+	kube := flag.String("kube", "", "build the programs of this `minor` release of Kubernetes, such as 1.30")
 	flag.Parse()
 	d := download{
 		from: releases, sums: sums, platform: runtime.GOOS + "-" + runtime.GOARCH, patience: patience, out: os.Stderr,
 	}
-	first := d.get
-	if *onlyBuild {
+	first, second := d.get, build
+	if *onlyBuild || *kube != "" {
 		first = func(context.Context, string) error { return errors.New("as requested") }
 	}
-	err := supply(ctx, *dir, first, build, os.Stderr)
+	var err error
+	if *kube != "" {
+		var r release
+		r, err = releaseOf(*kube, kubernetesSums)
+		second = r.build
+	}
+	if err == nil {
+		err = supply(ctx, *dir, first, second, os.Stderr)
+	}
 	stop()
 	if err != nil {
 		_, _ = fmt.Fprintf(os.Stderr, "controlplane: %v\n", err)
@@ -104,23 +114,36 @@ func build(ctx context.Context, dir string) error {
 	if err != nil {
 		return err
 	}
-	version := strings.TrimSpace(string(listed))
-	part := strings.Split(strings.TrimPrefix(version, "v"), ".")
-	const stamp = " -X k8s.io/component-base/version."
-	flags := "-ldflags=-s -w" + stamp + "gitVersion=" + version + stamp + "gitTreeState=clean" + stamp + "gitMajor=" + part[0] + stamp + "gitMinor=" + part[1]
-	for name, pkg := range map[string]string{
+	return buildPrograms(ctx, strings.TrimSpace(string(listed)), dir, map[string]string{
 		"etcd": "go.etcd.io/etcd/server/v3", "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver", "kubectl": "k8s.io/kubernetes/cmd/kubectl",
-	} {
-		if err := command(ctx, "build", "-trimpath", "-buildvcs=false", flags, "-o", filepath.Join(dir, name), pkg).Run(); err != nil {
+	})
+}
+
+// buildPrograms builds programs from packages of this module or its dependencies.
+func buildPrograms(ctx context.Context, version, dir string, packages map[string]string) error {
+	for name, pkg := range packages {
+		if err := command(ctx, "build", "-trimpath", "-buildvcs=false", stamp(version), "-o", filepath.Join(dir, name), pkg).Run(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+// stamp returns the flag of go build that gives the programs the version of Kubernetes.
+func stamp(version string) string {
+	const variable = " -X k8s.io/component-base/version."
+	part := strings.Split(strings.TrimPrefix(version, "v"), ".")
+	return "-ldflags=-s -w" + variable + "gitVersion=" + version + variable + "gitTreeState=clean" + variable + "gitMajor=" + part[0] + variable + "gitMinor=" + part[1]
+}
+
 // command returns a Go command in this module.
 func command(ctx context.Context, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, "go", append([]string{"-C", filepath.Join("hack", "controlplane")}, args...)...)
+	return commandIn(ctx, filepath.Join("hack", "controlplane"), args...)
+}
+
+// commandIn returns a Go command in a directory.
+func commandIn(ctx context.Context, dir string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "go", append([]string{"-C", dir}, args...)...)
 	cmd.Env = append(os.Environ(), "GOWORK=off", "CGO_ENABLED=0")
 	cmd.Stderr = os.Stderr
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // it then removes temporary files

@@ -14,6 +14,7 @@ import (
 
 	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/test/controlplane"
 )
 
 // gatePolicy is the path of the policy with which the API server itself gates every node.
@@ -89,6 +90,7 @@ func TestPolicyGatesEveryNodeThatIsCreated(t *testing.T) {
 // gateByPolicy applies the policy for the duration of a test.
 func (s *story) gateByPolicy() {
 	s.t.Helper()
+	controlplane.NeedRelease(s.t, s.client.plane.Kubeconfig, controlplane.MutatingPolicies, "a MutatingAdmissionPolicy")
 	gates := func(ctx context.Context, c *assert.CollectT) bool {
 		node := bareNode()
 		require.NoError(c, s.client.Create(ctx, node, client.DryRunAll))

@@ -109,18 +109,25 @@ func TestAPIServerTakesEveryObject(t *testing.T) {
 	var said warnings
 	c := newCluster(t, &said)
 	install(t, c)
-	manifests := map[string][]object{
-		"protection": parse(t, filepath.Join(root, "protection", "policy.yaml")), "gate": parse(t, gatePolicy),
-	}
 	for _, v := range variants {
-		manifests[v.String()] = v.render(t)
-	}
-	for dir, objects := range manifests {
-		for _, obj := range objects {
+		for _, obj := range v.render(t) {
 			if obj.GroupVersionKind().Group == "cert-manager.io" {
 				continue // this API server does not serve its kinds
 			}
-			assert.NoError(t, apply(t, c, obj, client.DryRunAll), "%s: %s %s", dir, obj.GetKind(), obj.GetName())
+			assert.NoError(t, apply(t, c, obj, client.DryRunAll), "%s: %s %s", v, obj.GetKind(), obj.GetName())
+		}
+	}
+	assert.Empty(t, said)
+}
+
+func TestAPIServerTakesThePoliciesThatReplaceTheWebhook(t *testing.T) {
+	t.Parallel()
+	var said warnings
+	c := newCluster(t, &said)
+	controlplane.NeedRelease(t, c.plane.Kubeconfig, controlplane.MutatingPolicies, "a MutatingAdmissionPolicy")
+	for _, path := range []string{filepath.Join(root, "protection", "policy.yaml"), gatePolicy} {
+		for _, obj := range parse(t, path) {
+			assert.NoError(t, apply(t, c, obj, client.DryRunAll), "%s: %s %s", path, obj.GetKind(), obj.GetName())
 		}
 	}
 	assert.Empty(t, said)

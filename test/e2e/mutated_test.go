@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/internal/txn"
+	"nodekeeper.dev/test/controlplane"
 )
 
 // TestRestoreSavesWhatAnAdmissionPluginAdds has a mutating policy that adds a label to a node with
@@ -47,6 +48,7 @@ func TestRestoreSavesWhatAnAdmissionPluginAdds(t *testing.T) {
 // until end is called.
 func (e *env) mutate(operation admissionregistrationv1.OperationType, added string) (end func()) {
 	e.t.Helper()
+	controlplane.NeedRelease(e.t, e.kubeconfig, controlplane.MutatingPolicies, "a MutatingAdmissionPolicy")
 	meta := metav1.ObjectMeta{Name: e.prefix + "mutate"}
 	policy := &admissionregistrationv1.MutatingAdmissionPolicy{
 		ObjectMeta: meta,

@@ -31,7 +31,7 @@ const (
 // table, the shards or the param are missing.
 func TestPolicyAssignsInTheFirstVersion(t *testing.T) {
 	t.Parallel()
-	c := adminClient(t)
+	c := policyClient(t)
 	namespace := controlplane.Namespace(t, c)
 	ring := newRing(t, c, namespace)
 	assignBy(t, c, ring, namespace)
@@ -65,7 +65,7 @@ func TestPolicyAssignsInTheFirstVersion(t *testing.T) {
 // request contains, the first version of the object has only the assignment by the table, or none.
 func TestPolicyDropsCopiedMetadata(t *testing.T) {
 	t.Parallel()
-	c := adminClient(t)
+	c := policyClient(t)
 	namespace := controlplane.Namespace(t, c)
 	ring := newRing(t, c, namespace)
 	s, d, children := shardPrefix+namespace, drainPrefix+namespace, childrenPrefix+namespace

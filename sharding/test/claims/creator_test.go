@@ -34,7 +34,7 @@ const (
 // otherwise by the table.
 func TestChildBelongsToItsCreator(t *testing.T) {
 	t.Parallel()
-	c := adminClient(t)
+	c := policyClient(t)
 	namespace, elsewhere := controlplane.Namespace(t, c), controlplane.Namespace(t, c)
 	ring := newRing(t, c, namespace)
 	table := slots.Table{}.With([]string{"web-0", "web-1"})
@@ -79,7 +79,7 @@ func TestChildBelongsToItsCreator(t *testing.T) {
 // to impersonate a service account does not include permission to impersonate one of its pods.
 func TestPodNameTakesItsOwnRightToForge(t *testing.T) {
 	t.Parallel()
-	c := adminClient(t)
+	c := policyClient(t)
 	namespace := controlplane.Namespace(t, c)
 	createForTest(t, c, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: operator}})
 	allow(t, c, serviceAccount(namespace), rbacv1.PolicyRule{Verbs: []string{"create"}, APIGroups: []string{""}, Resources: []string{"configmaps"}})

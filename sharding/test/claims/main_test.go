@@ -22,6 +22,13 @@ func adminClient(t *testing.T) client.Client {
 	return clientOf(t, api.Config)
 }
 
+// policyClient is adminClient for tests of policies. An API server that serves none skips them.
+func policyClient(t *testing.T) client.Client {
+	t.Helper()
+	controlplane.NeedRelease(t, api.Kubeconfig, controlplane.MutatingPolicies, "a MutatingAdmissionPolicy")
+	return adminClient(t)
+}
+
 func clientOf(t *testing.T, config *rest.Config) client.Client {
 	t.Helper()
 	c, err := client.New(config, client.Options{})

@@ -228,6 +228,7 @@ type sites struct {
 
 func newSites(t *testing.T, config *rest.Config) *sites {
 	t.Helper()
+	controlplane.NeedRelease(t, api.Kubeconfig, controlplane.MutatingPolicies, "a MutatingAdmissionPolicy")
 	clientset, err := kubernetes.NewForConfig(config)
 	require.NoError(t, err)
 	c := clientOf(t, config)

@@ -106,7 +106,7 @@ type slotter struct {
 
 func newSlotter(t *testing.T) *slotter {
 	t.Helper()
-	c := adminClient(t)
+	c := policyClient(t)
 	s := &slotter{client: c, namespace: controlplane.Namespace(t, c)}
 	install(t, c, s.namespace, "", admissionregistrationv1.MutatingAdmissionPolicySpec{
 		FailurePolicy:    new(admissionregistrationv1.Fail),

@@ -36,7 +36,7 @@ const (
 // this ring, Secrets have controlled resources and ConfigMaps do not.
 func TestLabelsStick(t *testing.T) {
 	t.Parallel()
-	c := adminClient(t)
+	c := policyClient(t)
 	namespace := controlplane.Namespace(t, c)
 	ring := newRing(t, c, namespace)
 	setTable(t, c, ring, slots.Table{}.With([]string{"table"}))
@@ -138,7 +138,7 @@ func rawPatch(kind types.PatchType, patch any) client.Patch {
 // labels, and only a policy that lists the status matches it.
 func TestObjectSelectorMatchesEitherVersion(t *testing.T) {
 	t.Parallel()
-	c := adminClient(t)
+	c := policyClient(t)
 	namespace := controlplane.Namespace(t, c)
 	for name, resources := range map[string][]string{"main": {"pods", "deployments"}, "status": {"pods/status", "deployments/status"}} {
 		matches := on("*", resources, admissionregistrationv1.Update)
@@ -219,7 +219,7 @@ func TestObjectSelectorMatchesEitherVersion(t *testing.T) {
 // configuration can only add labels, and setting a label to null is an error.
 func TestOnlyPatchesRemoveLabels(t *testing.T) {
 	t.Parallel()
-	c := adminClient(t)
+	c := policyClient(t)
 	cases := map[string]struct {
 		mutations []admissionregistrationv1.Mutation
 		fails     bool
@@ -261,7 +261,7 @@ func TestOnlyPatchesRemoveLabels(t *testing.T) {
 // makes the object invalid.
 func TestIgnoreCoversNoBadResult(t *testing.T) {
 	t.Parallel()
-	c := adminClient(t)
+	c := policyClient(t)
 	cases := map[string]struct {
 		mutations []admissionregistrationv1.Mutation
 		refused   func(error) bool

@@ -19,6 +19,7 @@ import (
 // selector excludes objects of live shards.
 func TestInitialListIsStreamed(t *testing.T) {
 	t.Parallel()
+	controlplane.NeedRelease(t, api.Kubeconfig, 34, "WatchList is on by default")
 	c := adminClient(t)
 	namespace := controlplane.Namespace(t, c)
 	for i := range 40 {

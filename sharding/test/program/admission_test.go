@@ -27,6 +27,7 @@ const podName = "authentication.kubernetes.io/pod-name"
 // admitting creates a ring with long-lived shards and waits until the API server assigns by it.
 func (c *cluster) admitting(ring *v1alpha1.ClusterRing, shards ...string) *v1alpha1.ClusterRing {
 	c.t.Helper()
+	c.needPolicies()
 	ring.Spec.Handover.Settle = &metav1.Duration{}
 	c.create(ring)
 	for _, name := range shards {

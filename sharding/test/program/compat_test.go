@@ -149,6 +149,7 @@ func (r *foreignRing) lease(namespace, name string) {
 func TestForeignDrainsAreTakenOver(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
+	c.needPolicies()
 	r := c.controllerRing("")
 	r.lease(c.namespace, "web-0")
 	ring := r.mirror()
@@ -214,6 +215,7 @@ func TestRingWithShardsAnywhereIsIgnoredWithoutCompat(t *testing.T) {
 func TestMirrorOfAFormerSharderCanBeDeletedWithoutCompat(t *testing.T) {
 	t.Parallel()
 	c := ownSite(t) // other tests must not find the CRD of ControllerRings
+	c.needPolicies()
 	require.NoError(t, installControllerRings(t.Context(), c.config()))
 	first := c.sharder("a", "--compat=timebertt")
 	r := c.controllerRing("")

@@ -27,6 +27,7 @@ import (
 func TestCustomResourceIsNamedLate(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
+	c.needPolicies()
 	group := c.namespace + ".example.com"
 	ring := c.ring("")
 	ring.Spec.Resources = append(ring.Spec.Resources, v1alpha1.Resource{GroupResource: v1alpha1.GroupResource{Group: group, Resource: "websites"}})
@@ -76,6 +77,7 @@ func TestCustomResourceIsNamedLate(t *testing.T) {
 func TestCostOfTheLargestRing(t *testing.T) {
 	t.Parallel()
 	c := newSite(t)
+	c.needPolicies()
 	c.sharder("a")
 	ring := c.ring("")
 	part := func(i int) string { return fmt.Sprintf("%02d.%s.example.com", i, strings.Repeat("g", 40)) }

@@ -250,6 +250,7 @@ func (r *foreignRing) reconciledBy(shard string) int {
 func TestForeignShardsRunUnmodified(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
+	c.needPolicies()
 	r := c.controllerRing("")
 	r.start(c.namespace, "web-0", 600)
 	available := func(shards int32) {

@@ -121,6 +121,12 @@ func (c *cluster) behindProxy() *faultproxy.Proxy {
 	return proxy
 }
 
+// needPolicies skips the test if the API server does not serve the policies that assign new objects.
+func (c *cluster) needPolicies() {
+	c.t.Helper()
+	controlplane.NeedRelease(c.t, c.kubeconfig, controlplane.MutatingPolicies, "--admission=policy")
+}
+
 func clusterOn(t *testing.T, plane *controlplane.ControlPlane) *cluster {
 	t.Helper()
 	c, err := client.New(plane.Config, client.Options{})

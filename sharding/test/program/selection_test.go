@@ -18,6 +18,7 @@ import (
 func TestNamespacesOfTheClusterAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	c := ownSite(t) // the objects of other tests must not be assigned
+	c.needPolicies()
 	c.sharder("a")
 	ring := c.ring("")
 	ring.Spec.NamespaceSelector = nil

@@ -13,6 +13,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -103,9 +104,12 @@ func clearSite(plane *controlplane.ControlPlane) error {
 			return fmt.Errorf("finalizing ring %s: %w", ring.Name, err)
 		}
 	}
+	for _, policies := range []client.Object{&admissionregistrationv1.MutatingAdmissionPolicyBinding{}, &admissionregistrationv1.MutatingAdmissionPolicy{}} {
+		if err := c.DeleteAllOf(ctx, policies, notTheAnchor); err != nil && !meta.IsNoMatchError(err) { // older API servers have none
+			return err
+		}
+	}
 	return errors.Join(
-		c.DeleteAllOf(ctx, &admissionregistrationv1.MutatingAdmissionPolicyBinding{}, notTheAnchor),
-		c.DeleteAllOf(ctx, &admissionregistrationv1.MutatingAdmissionPolicy{}, notTheAnchor),
 		c.DeleteAllOf(ctx, &coordinationv1.Lease{}, client.InNamespace(sharderNamespace)),
 		c.DeleteAllOf(ctx, &corev1.ConfigMap{}, client.InNamespace(sharderNamespace)),
 	)

@@ -1,0 +1,28 @@
+package controlplane
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// MutatingPolicies is the minor version of Kubernetes 1 since which MutatingAdmissionPolicy is stable.
+const MutatingPolicies = 36
+
+// NeedRelease skips the test if the API server of the kubeconfig is older than Kubernetes 1.minor: make KUBE=1.30 runs the
+// tests on releases that lack something.
+func NeedRelease(tb testing.TB, kubeconfig string, minor uint, why string) {
+	tb.Helper()
+	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	require.NoError(tb, err)
+	server, err := discovery.NewDiscoveryClientForConfigOrDie(cfg).ServerVersion()
+	require.NoError(tb, err)
+	v, err := version.ParseGeneric(server.GitVersion)
+	require.NoError(tb, err)
+	if v.LessThan(version.MajorMinor(1, minor)) {
+		tb.Skipf("Kubernetes %s: this needs 1.%d or newer: %s", server.GitVersion, minor, why)
+	}
+}
