@@ -19,7 +19,6 @@ import (
 type candidate struct {
 	cluster  *cluster
 	identity string
-	args     []string
 
 	mu sync.Mutex
 	// processes are all that were started, the running one last.
@@ -28,9 +27,9 @@ type candidate struct {
 }
 
 // candidate starts a candidate, which ends with the test, and waits until it is ready.
-func (c *cluster) candidate(identity string, args ...string) *candidate {
+func (c *cluster) candidate(identity string) *candidate {
 	c.t.Helper()
-	s := &candidate{cluster: c, identity: identity, args: args}
+	s := &candidate{cluster: c, identity: identity}
 	require.NoError(c.t, s.start())
 	var watch sync.WaitGroup
 	watch.Go(s.startAgain)
@@ -48,7 +47,9 @@ func (c *cluster) candidate(identity string, args ...string) *candidate {
 		if err == nil {
 			return s
 		}
-		require.NoError(c.t, ctx.Err(), err)
+		if ctx.Err() != nil {
+			require.NoError(c.t, err)
+		}
 		time.Sleep(period)
 	}
 }
@@ -60,7 +61,7 @@ func (s *candidate) start() error {
 	if s.isOver {
 		return nil
 	}
-	p, err := programs.Start("sharder", s.identity, s.cluster.kubeconfig, s.args...)
+	p, err := programs.Start("sharder", s.identity, s.cluster.kubeconfig)
 	if err == nil {
 		s.processes = append(s.processes, p)
 	}
