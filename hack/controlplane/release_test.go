@@ -30,7 +30,7 @@ func TestPinnedReleasesHaveThatOfTheModule(t *testing.T) {
 	require.NoError(t, err)
 	r, err := releaseOf("1.36", kubernetesSums)
 	require.NoError(t, err)
-	assert.True(t, strings.Contains(string(mod), "k8s.io/kubernetes "+r.version+" "), "go.mod has another release than %s", r.version)
+	assert.Contains(t, string(mod), "k8s.io/kubernetes "+r.version+" ")
 }
 
 // TestModulesOfAReleaseAreThoseThatItPublished: only what lies in its own tree is replaced.
