@@ -105,7 +105,7 @@ images: ## pack the services as images of tag TAG (dev) into bin/images/*.tar, f
 
 CONTROLPLANE ?=
 .PHONY: controlplane
-controlplane: $(CONTROLPLANE_READY) ## download etcd, kube-apiserver and kubectl for the tests, or build them if that fails (minutes, once); CONTROLPLANE=build: build them; KUBE=1.30: build those of Kubernetes 1.30, which the tests of all targets then use; not if KUBEBUILDER_ASSETS is set
+controlplane: $(CONTROLPLANE_READY) ## download etcd, kube-apiserver and kubectl for the tests, or build them if that fails (minutes, once); CONTROLPLANE=build: build them; nothing if KUBEBUILDER_ASSETS is set; KUBE=1.30: in any case build those of Kubernetes 1.30, which the tests of all targets then use
 
 # kube-apiserver is what hack/controlplane writes last.
 $(CONTROLPLANE_DIR)/kube-apiserver: hack/controlplane/go.mod hack/controlplane/go.sum hack/controlplane/envtest.sum $(if $(KUBE),hack/controlplane/kubernetes.sum)

@@ -71,7 +71,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		}
 	}
 	if r.architectures == nil {
-		return fmt.Errorf("-platforms %s: give one of linux, too, for which images are built", *platforms)
+		return fmt.Errorf("-platforms %q: give one of linux, too: images are built for linux", *platforms)
 	}
 	if err := r.build(ctx); err != nil {
 		return err

@@ -36,7 +36,8 @@ type Options struct {
 	// of the ring that this controller reads. The caches hold only the objects of this shard.
 	Kinds []client.Object
 	// Name is the name of this shard and of its Lease. It must be unique in the namespace and a
-	// valid label value. If empty, it is $POD_NAME or, failing that, the host name.
+	// valid label value. In a ring without spec.shards.serviceAccounts, a shard in a pod must have
+	// the name of the pod. If empty, it is $POD_NAME or, failing that, the host name.
 	Name string
 	// Namespace is the namespace of the Lease, as in the ring's spec.shards.namespace. If empty, it
 	// is $POD_NAMESPACE or, failing that, the namespace of the pod's service account.

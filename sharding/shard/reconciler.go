@@ -27,7 +27,7 @@ import (
 const retryPeriod = 100 * time.Millisecond
 
 // errKept means that admission has restored the label of this shard.
-var errKept = errors.New("admission restored the label of this shard: list its service account in the ring's spec.shards.serviceAccounts")
+var errKept = errors.New("admission restored the label of this shard: give the shard the name of its pod, or list its service account in the ring's spec.shards.serviceAccounts")
 
 // reconciler answers the sharder, and calls an inner reconciler for the objects of this shard.
 type reconciler struct {

@@ -37,5 +37,5 @@ func TestWritesThatWereRefusedHoldNobodyUp(t *testing.T) {
 	third := e.start("watcher", e.kubeconfig)
 	e.ready(third)
 	t.Logf("the third was ready after %s", time.Since(begin))
-	assert.Less(t, time.Since(begin), 150*time.Second, "four nodes every two seconds take twice as long")
+	assert.Less(t, time.Since(begin), 150*time.Second, "four nodes every two seconds would take 200 s")
 }

@@ -114,6 +114,17 @@ func TestRefusedFirstWatchIsNotInterruption(t *testing.T) {
 	})
 }
 
+func TestRefusedWatchAfterAListIsInterruption(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, d := &cluster{resourceVersion: "300"}, rewind.New()
+		lw := c.through(d)
+		require.NoError(t, listFrom(t, lw, ""))
+		c.isDown = true
+		require.ErrorIs(t, resumeFrom(t, lw, "300"), errDown)
+		assert.True(t, d.Unconfirmed(time.Now()))
+	})
+}
+
 // listFrom lists objects that are not older than a resourceVersion.
 func listFrom(t *testing.T, lw toolscache.ListerWatcherWithContext, from string) error {
 	t.Helper()

@@ -35,7 +35,7 @@ type stream struct {
 	// ends is when the open watch must end: a watch that resumes then was not interrupted. It is
 	// zero if none is open.
 	ends time.Time
-	// opened reports that a watch was open before.
+	// opened is set once a watch has been open.
 	opened bool
 }
 
@@ -67,7 +67,7 @@ func (s *stream) WatchWithContext(ctx context.Context, options metav1.ListOption
 	if err != nil {
 		// An API server without WatchList refuses a first watch that begins with the existing objects,
 		// and the reflector then lists them: nothing was interrupted.
-		if s.opened {
+		if s.opened || options.ResourceVersion != "" {
 			s.detector.interrupt(s)
 		}
 		return nil, err

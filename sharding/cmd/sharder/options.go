@@ -74,8 +74,8 @@ func (o *options) permissions() []daemon.Permission {
 }
 
 // admissionPermissions returns the permissions for installing policies and their tables or, with
-// --admission=none, for removing them. The permission to create rings is for dry runs, which show whether the API
-// server applies the policies.
+// --admission=none, for removing them. The permission to create rings is for dry runs, which show
+// whether the API server applies the policies.
 func (o *options) admissionPermissions() (needed []daemon.Permission) {
 	verbs := []string{"get", "delete"}
 	if o.admission != policy.None {
@@ -84,7 +84,7 @@ func (o *options) admissionPermissions() (needed []daemon.Permission) {
 		for _, resource := range []string{"validatingadmissionpolicies", "validatingadmissionpolicybindings"} {
 			needed = append(needed, daemon.Permissions(admissionregistrationv1.GroupName, resource, "", "create")...)
 		}
-		// Without that, the API server refuses policies with ConfigMaps as parameters.
+		// Without it, the API server refuses policies that have ConfigMaps as parameters.
 		needed = append(needed, daemon.Permissions("", "configmaps", "", "get")...)
 		needed = append(needed, daemon.Permissions(policy.CRDKind.Group, "customresourcedefinitions", "", "get", "list", "watch")...)
 	}

@@ -70,15 +70,23 @@ type reading struct {
 // readings are the results of recent live reads, by name. The zero value is ready to use.
 type readings struct {
 	mu  sync.Mutex
-	all map[string]reading
+	all map[string]*lastReading
+}
+
+// lastReading is the last reading of one name. Its lock is held during a read, so that several
+// objects share one read.
+type lastReading struct {
+	mu sync.Mutex
+	reading
 }
 
 // read returns the result of a read that is not older than goneFor.
 func (r *readings) read(ctx context.Context, name string, read func(context.Context) (bool, error)) (reading, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if before, ok := r.all[name]; ok && time.Since(before.at) < goneFor {
-		return before, nil
+	last := r.last(name)
+	last.mu.Lock()
+	defer last.mu.Unlock()
+	if time.Since(last.at) < goneFor {
+		return last.reading, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
@@ -87,16 +95,33 @@ func (r *readings) read(ctx context.Context, name string, read func(context.Cont
 	if err != nil {
 		return reading{}, err
 	}
-	if r.all == nil {
-		r.all = map[string]reading{}
-	}
-	maps.DeleteFunc(r.all, func(_ string, r reading) bool { return time.Since(r.at) >= goneFor })
-	r.all[name] = reading{at, holds}
-	return r.all[name], nil
+	last.reading = reading{at, holds}
+	return last.reading, nil
 }
 
-// until returns the deadline for sending a write that relies on the reading. A shard that returns
-// waits for longer than that before it works on objects that have its label. A sharder that was
+// last returns the last reading of a name. A new one replaces the old ones of all names.
+func (r *readings) last(name string) *lastReading {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if last := r.all[name]; last != nil {
+		return last
+	}
+	maps.DeleteFunc(r.all, func(_ string, last *lastReading) bool {
+		if !last.mu.TryLock() {
+			return false // it is being read
+		}
+		defer last.mu.Unlock()
+		return time.Since(last.at) >= goneFor
+	})
+	if r.all == nil {
+		r.all = map[string]*lastReading{}
+	}
+	r.all[name] = &lastReading{}
+	return r.all[name]
+}
+
+// until returns the deadline for sending a write that relies on the reading. A shard that returns, or
+// that gets the objects of a namespace that returns, waits for longer than that before it works on objects that have its label. A sharder that was
 // frozen past the deadline must read again.
 func (r reading) until() time.Time { return r.at.Add(goneFor + writeTimeout) }
 
@@ -289,7 +314,7 @@ func (a *assigner) isGone(ctx context.Context, v *view, shard string) (reading, 
 
 // isOutside determines, by a live read, whether a namespace does not belong to the ring.
 func (a *assigner) isOutside(ctx context.Context, v *view, namespace string) (reading, error) {
-	return a.outside.read(ctx, namespace, func(ctx context.Context) (bool, error) {
+	return a.outside.read(ctx, fmt.Sprintf("%d/%s", v.ring.Generation, namespace), func(ctx context.Context) (bool, error) {
 		now, err := place.SelectionOf(v.ring, a.Namespace, func(selector labels.Selector) (names []string, err error) {
 			options := metav1.ListOptions{LabelSelector: selector.String(), FieldSelector: "metadata.name=" + namespace}
 			list, err := a.Metadata.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")).List(ctx, options)

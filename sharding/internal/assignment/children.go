@@ -199,10 +199,13 @@ func (t *tracker) childSelector(v *view, b *batch) string {
 	return t.keys.shard + " notin (" + strings.Join(others, ",") + ")"
 }
 
-// hasBare reports whether a child of a batch is known that has no label.
+// hasBare reports whether a child of a batch may have no label.
 func (t *tracker) hasBare(b *batch) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.bare != nil && !t.bare.synced() {
+		return true // the watch may not show it yet
+	}
 	return t.bare != nil && slices.ContainsFunc(t.bare.store.List(), func(object any) bool {
 		m, ok := object.(*metav1.PartialObjectMetadata)
 		if !ok {
@@ -242,5 +245,10 @@ func (r *result) take(ctx context.Context, of *tracker, child *metav1.PartialObj
 func (r *result) fail(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.err = errors.Join(r.err, err)
+	switch {
+	case r.err == nil || errors.Is(r.err, errConflict):
+		r.err = err
+	case !errors.Is(err, errConflict): // a lost race must not hide another error
+		r.err = errors.Join(r.err, err)
+	}
 }

@@ -84,6 +84,8 @@ func (t *tracker) leave(ctx context.Context, v *view, m *metav1.PartialObjectMet
 			t.queue.AddAfter(keyFor(m), retryPeriod)
 			return nil
 		}
+		ctx, cancel := context.WithDeadline(ctx, r.until())
+		defer cancel()
 		if err := unlabel(ctx, t.client.Namespace(m.Namespace), t.keys, m); err != nil {
 			return err
 		}

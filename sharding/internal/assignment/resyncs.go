@@ -1,12 +1,12 @@
 package assignment
 
 import (
+	"math/rand/v2"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	"nodekeeper.dev/internal/daemon/signal"
 	"nodekeeper.dev/sharding/api/v1alpha1"
@@ -19,8 +19,8 @@ const verifyAfter = 10 * time.Second
 const (
 	// forever is longer than any wait.
 	forever = 24 * time.Hour
-	// maxShare is the inverse of the share of the time that resyncs of a ring at rest may take.
-	maxShare = 20
+	// restPerResync is how many times as long as a resync of a ring at rest the pause after it lasts.
+	restPerResync = 20
 	// maxJitter is the part of the interval between these resyncs by which it varies, so that not all
 	// rings of a new leader are read at the same time.
 	maxJitter = 0.2
@@ -59,7 +59,7 @@ func newResyncs() *resyncs {
 }
 
 // newJitter returns a random number between 0 and maxJitter.
-func newJitter() float64 { return wait.Jitter(time.Second, maxJitter).Seconds() - 1 }
+func newJitter() float64 { return rand.Float64() * maxJitter } //nolint:gosec // it need not be secret
 
 // setView replaces a former view, which is nil for the first one. The argument added is set if more
 // resources are followed than before.
@@ -109,7 +109,7 @@ func (p *resyncs) next(now time.Time, longest time.Duration) time.Duration {
 	case p.open && p.moved && !p.quiet.IsZero():
 		return max(0, p.quiet.Add(backoff(verifyAfter, p.rounds, longest)).Sub(now))
 	}
-	interval := max(longest, maxShare*p.ended.Sub(p.began))
+	interval := max(longest, restPerResync*p.ended.Sub(p.began))
 	interval += time.Duration(p.jitter * float64(interval))
 	return max(0, p.ended.Add(interval).Sub(now))
 }

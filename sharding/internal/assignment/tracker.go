@@ -149,8 +149,11 @@ func (t *tracker) retarget(v *view) {
 		}
 	}
 	for _, f := range t.followedLocked() {
-		for _, key := range f.store.ListKeys() {
-			t.enqueue(key)
+		for _, object := range f.store.List() {
+			// Most objects without a label may not belong to the ring.
+			if m, ok := object.(*metav1.PartialObjectMetadata); ok && (f != t.bare || t.of.mainOf(t.resource, metav1.GetControllerOf(m)) != nil) {
+				t.queue.Add(keyFor(m))
+			}
 		}
 	}
 	for key := range t.found {
@@ -304,14 +307,6 @@ func (t *tracker) onDrain(m *metav1.PartialObjectMetadata, exists bool) {
 		t.forgetWrite(key)
 	}
 	t.queue.Add(key)
-}
-
-// enqueue adds an object by its key in the stores.
-func (t *tracker) enqueue(key string) {
-	namespace, name, err := cache.SplitMetaNamespaceKey(key)
-	if err == nil {
-		t.queue.Add(types.NamespacedName{Namespace: namespace, Name: name})
-	}
 }
 
 // find returns the latest known version of an object, or nil if the object needs no action.

@@ -13,7 +13,7 @@ import (
 )
 
 // anchorName is the name of policies that match no request and are never deleted. When no policy of
-// a type has ConfigMaps as parameters any more, an API server of Kubernetes 1.36 stops to watch them
+// a type has ConfigMaps as parameters any more, an API server of Kubernetes 1.36 stops watching them
 // and never starts again: later policies of either type would see the ConfigMaps of that time. With
 // an anchor of each type, this does not happen when the last ring is deleted.
 const anchorName = "sharding-anchor"

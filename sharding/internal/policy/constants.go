@@ -77,7 +77,8 @@ func (c constants) isAccount() string {
 // isShard returns an expression that is true if the caller of a request can be the shard of the
 // variable shard. If the accounts of the shards are unknown, that is a caller in a pod of that name.
 // Outside of pods it is a caller that may renew the Lease of the shard, and has removed only the
-// label of the shard: many clients may, and their updates without labels are no answers of a shard.
+// label of the shard. Many clients may renew Leases; their updates without any labels must not
+// count.
 func (c constants) isShard() string {
 	if len(c.accounts) > 0 {
 		return "variables.isAccount"

@@ -77,7 +77,8 @@ func (e expressions) assigning() []admissionregistrationv1.Variable {
 	}
 }
 
-// callerPod is an expression for the name of the pod to which the token of a request is bound, or ”.
+// callerPod is an expression for the name of the pod to which the token of a request is bound. It
+// is empty outside of pods.
 const callerPod = "request.userInfo.?extra[?'" + podName + "'][?0].orValue('')"
 
 // theRing is an expression that is true if a request concerns a ring.
@@ -126,7 +127,7 @@ func (e expressions) stick() string {
 }
 
 // set returns operations that set the labels to the values of two expressions. The expression for
-// drain may be "". A label whose expression evaluates to ” is not set.
+// drain may be "". A label whose expression evaluates to an empty string is not set.
 func (e expressions) set(shard, drain string) string {
 	some, add := shard+" != ''", addLabel(e.shard, shard)
 	if drain != "" {
@@ -145,9 +146,9 @@ func remove(path, condition string) string {
 	return "(" + condition + " ? [JSONPatch{op: 'remove', path: '" + path + "'}] : [])"
 }
 
-// valid returns an expression that evaluates to a value if it is a valid label value, and to ”
-// otherwise. It is needed because failure policy Ignore does not cover a patch with an invalid
-// result.
+// valid returns an expression that evaluates to a value if it is a valid label value, and to an
+// empty string otherwise. It is needed because failure policy Ignore does not cover a patch with an
+// invalid result.
 func valid(value string) string {
 	return "[" + value + "].filter(v, !format.labelValue().validate(v).hasValue())[?0].orValue('')"
 }

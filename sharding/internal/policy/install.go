@@ -23,7 +23,7 @@ var errForeign = errors.New("it exists and does not belong to this ring: delete 
 
 // install creates or updates the policies of a ring. It reports whether it wrote anything.
 func (c *Controller) install(ctx context.Context, ring string, p Policies) (written bool, err error) {
-	if c.proved(ring) != p.Revision {
+	if c.installedRevision(ring) != p.Revision {
 		if err := c.ensureAnchors(ctx); err != nil {
 			return false, err
 		}
@@ -88,11 +88,6 @@ func belongsTo(o client.Object, ring string) bool {
 
 // Remove deletes the policies of a ring and its table, based on live reads.
 func (c *Controller) Remove(ctx context.Context, ring string) error {
-	if c.Mode == ByPolicy {
-		if err := c.ensureAnchors(ctx); err != nil {
-			return err
-		}
-	}
 	if err := c.removePolicies(ctx, ring); err != nil {
 		return err
 	}
@@ -106,6 +101,11 @@ func (c *Controller) Remove(ctx context.Context, ring string) error {
 // removePolicies deletes the policies of a ring. It deletes each binding before its policy, so that
 // after a crash no policy is left that takes effect.
 func (c *Controller) removePolicies(ctx context.Context, ring string) error {
+	if c.Mode == ByPolicy {
+		if err := c.ensureAnchors(ctx); err != nil {
+			return err
+		}
+	}
 	for _, name := range names(ring) {
 		for _, o := range []client.Object{&admissionregistrationv1.MutatingAdmissionPolicyBinding{}, &admissionregistrationv1.MutatingAdmissionPolicy{}} {
 			if err := c.delete(ctx, ring, types.NamespacedName{Name: name}, o); err != nil {

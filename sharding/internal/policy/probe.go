@@ -91,8 +91,8 @@ func (c *Controller) proofOf(ring, revision string, isNew bool) *proof {
 	return p
 }
 
-// proved returns the revision of a ring's policies that this process has installed, or "".
-func (c *Controller) proved(ring string) string {
+// installedRevision returns the revision of a ring's policies that this process has installed, or "".
+func (c *Controller) installedRevision(ring string) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if p := c.proofs[ring]; p != nil {

@@ -134,11 +134,12 @@ func (c *Tables) write(ctx context.Context, r *v1alpha1.ClusterRing) error {
 		c.setEdited(r.Name, true)
 	}
 	if is.Immutable != nil && *is.Immutable { // the event of the deletion follows
-		return c.Client.Delete(ctx, is, client.Preconditions{UID: &is.UID, ResourceVersion: &is.ResourceVersion}) //nolint:wrapcheck // Reconcile adds the context
+		err := c.Client.Delete(ctx, is, client.Preconditions{UID: &is.UID, ResourceVersion: &is.ResourceVersion})
+		return client.IgnoreNotFound(err) //nolint:wrapcheck // Reconcile adds the context
 	}
 	after := is.DeepCopy() // with labels that policies may have set
 	after.Data, after.BinaryData, after.OwnerReferences = want.Data, nil, want.OwnerReferences
-	return c.Client.Update(ctx, after) //nolint:wrapcheck // Reconcile adds the context
+	return client.IgnoreNotFound(c.Client.Update(ctx, after)) //nolint:wrapcheck // if it is gone, the event of its deletion follows
 }
 
 // report reports why policies may use another table than the one in the status. An empty reason

@@ -18,8 +18,9 @@ import (
 	"nodekeeper.dev/sharding/shardlease"
 )
 
-// FieldManager is the field manager of the labels that the sharder sets on Leases and objects. By
-// it, policies distinguish writes of the sharder from those of others with the same user.
+// FieldManager is the field manager of the labels that the sharder sets on Leases and objects.
+// Policies use it to distinguish the sharder's writes from those of other clients with the same
+// user.
 const FieldManager = "sharder"
 
 // tidyTimeout bounds the time spent on the Leases of a ring per reconcile. Unfinished work

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"slices"
@@ -32,14 +33,16 @@ func readJournal(t require.TestingT, path string) []entry {
 	require.NoError(t, err)
 	defer func() { _ = file.Close() }()
 	var all []entry
-	lines := bufio.NewScanner(file)
-	for lines.Scan() {
+	for lines := bufio.NewReader(file); ; {
+		line, err := lines.ReadBytes('\n')
+		if errors.Is(err, io.EOF) { // the process may be writing the rest of the line
+			return all
+		}
+		require.NoError(t, err)
 		var e entry
-		require.NoError(t, json.Unmarshal(lines.Bytes(), &e), lines.Text())
+		require.NoError(t, json.Unmarshal(line, &e), "%s", line)
 		all = append(all, e)
 	}
-	require.NoError(t, lines.Err())
-	return all
 }
 
 // monotonic returns the time by the clock of the journals.

@@ -67,7 +67,8 @@ func (c *cluster) follow(ring *v1alpha1.ClusterRing, owner *corev1.Secret, child
 }
 
 // TestChildWithoutAShardGetsOne covers R22: a policy can be skipped, for example by an API server
-// that has just started. Here, the label is removed like by the sharder, which policies allow.
+// that has just started. Here, the label is removed with the sharder's field manager, which
+// policies allow.
 func TestChildWithoutAShardGetsOne(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
