@@ -120,9 +120,9 @@ func (r *readings) last(name string) *lastReading {
 	return r.all[name]
 }
 
-// until returns the deadline for sending a write that relies on the reading. A shard that returns, or
-// that gets the objects of a namespace that returns, waits for longer than that before it works on objects that have its label. A sharder that was
-// frozen past the deadline must read again.
+// until returns the deadline for sending a write that relies on the reading. A shard that returns,
+// or that gets the objects of a namespace that returns, waits for longer than that before it works
+// on objects that have its label. A sharder that was frozen past the deadline must read again.
 func (r reading) until() time.Time { return r.at.Add(goneFor + writeTimeout) }
 
 func newAssigner(ctx context.Context, c *Controller, of *v1alpha1.ClusterRing) *assigner {

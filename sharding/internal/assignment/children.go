@@ -203,10 +203,10 @@ func (t *tracker) childSelector(v *view, b *batch) string {
 func (t *tracker) hasBare(b *batch) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.bare != nil && !t.bare.synced() {
-		return true // the watch may not show it yet
+	if t.bare == nil {
+		return false
 	}
-	return t.bare != nil && slices.ContainsFunc(t.bare.store.List(), func(object any) bool {
+	return !t.bare.synced() || slices.ContainsFunc(t.bare.store.List(), func(object any) bool {
 		m, ok := object.(*metav1.PartialObjectMetadata)
 		if !ok {
 			return false

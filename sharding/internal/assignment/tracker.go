@@ -46,9 +46,9 @@ type tracker struct {
 	selector string
 	orphans  *following
 	drains   *following
-	// bare covers the objects of a controlled resource that have no label. Policies assign such objects
-	// when they are created, but an API server can skip a policy. It includes all objects of the resource
-	// outside the ring, so it is not restarted when shards join or die.
+	// bare covers the objects of a controlled resource that have no label. Policies assign such
+	// objects when they are created, but an API server can skip a policy. It includes all objects of
+	// the resource outside the ring, so it is not restarted when shards join or die.
 	bare *following
 	// found are the objects that a resync has found to be misplaced and that no watch covers.
 	found map[types.NamespacedName]*metav1.PartialObjectMetadata
@@ -150,8 +150,7 @@ func (t *tracker) retarget(v *view) {
 	}
 	for _, f := range t.followedLocked() {
 		for _, object := range f.store.List() {
-			// Most objects without a label may not belong to the ring.
-			if m, ok := object.(*metav1.PartialObjectMetadata); ok && (f != t.bare || t.of.mainOf(t.resource, metav1.GetControllerOf(m)) != nil) {
+			if m, ok := object.(*metav1.PartialObjectMetadata); ok && (f != t.bare || t.isControlled(m)) {
 				t.queue.Add(keyFor(m))
 			}
 		}
@@ -248,9 +247,15 @@ func (t *tracker) onOrphan(m *metav1.PartialObjectMetadata, exists bool) {
 
 // onBare handles an event of an object of a controlled resource that has or had no label.
 func (t *tracker) onBare(m *metav1.PartialObjectMetadata, exists bool) {
-	if t.of.mainOf(t.resource, metav1.GetControllerOf(m)) != nil { // otherwise it does not belong to the ring
+	if t.isControlled(m) {
 		t.onOrphan(m, exists)
 	}
+}
+
+// isControlled reports whether a main resource of the ring controls an object. Most objects without
+// a label may not belong to the ring.
+func (t *tracker) isControlled(m *metav1.PartialObjectMetadata) bool {
+	return t.of.mainOf(t.resource, metav1.GetControllerOf(m)) != nil
 }
 
 // sweep discards the records of writes to objects that no watch covers any more.

@@ -29,17 +29,13 @@ type view struct {
 
 // selects reports whether an object belongs to the ring.
 func (v *view) selects(mapping *meta.RESTMapping, m *metav1.PartialObjectMetadata) bool {
-	resource := mapping.Resource.GroupResource()
-	return v.selection.Selects(v1alpha1.GroupResource{Group: resource.Group, Resource: resource.Resource}, m.Namespace, m.Name)
+	return v.selection.Has(namespaceOf(mapping, m))
 }
 
 // namespaceOf returns the namespace that determines whether an object belongs to the ring.
 func namespaceOf(mapping *meta.RESTMapping, m *metav1.PartialObjectMetadata) string {
 	resource := mapping.Resource.GroupResource()
-	if place.IsNamespaces(v1alpha1.GroupResource{Group: resource.Group, Resource: resource.Resource}) {
-		return m.Name
-	}
-	return m.Namespace
+	return place.NamespaceOf(v1alpha1.GroupResource{Group: resource.Group, Resource: resource.Resource}, m.Namespace, m.Name)
 }
 
 // newView returns the view of a ring. The argument joined lists the shards whose Leases show that

@@ -62,10 +62,16 @@ func (s Selection) Has(namespace string) bool {
 // Selects reports whether an object of a resource belongs to the ring. As in admission policies, a
 // Namespace object is selected by its own name.
 func (s Selection) Selects(resource v1alpha1.GroupResource, namespace, name string) bool {
+	return s.Has(NamespaceOf(resource, namespace, name))
+}
+
+// NamespaceOf returns the namespace that determines whether an object of a resource belongs to a
+// ring.
+func NamespaceOf(resource v1alpha1.GroupResource, namespace, name string) string {
 	if IsNamespaces(resource) {
-		return s.Has(name)
+		return name
 	}
-	return s.Has(namespace)
+	return namespace
 }
 
 // IsNamespaces reports whether a resource is the core resource namespaces.

@@ -21,7 +21,7 @@ const anchorName = "sharding-anchor"
 // anchors returns the anchors, each policy before its binding.
 func anchors(namespace string) []client.Object {
 	name := metav1.ObjectMeta{Name: anchorName}
-	ref := &admissionregistrationv1.ParamRef{Namespace: namespace, Name: anchorName, ParameterNotFoundAction: new(admissionregistrationv1.AllowAction)}
+	ref := paramRef(namespace, anchorName)
 	nothing := &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{
 		rule(v1alpha1.GroupName, []string{"none"}, admissionregistrationv1.Create),
 	}}

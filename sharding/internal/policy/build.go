@@ -125,11 +125,16 @@ func (b *Builder) spec(ring *v1alpha1.ClusterRing, rules []admissionregistration
 	}
 }
 
-// paramKind returns the kind of the parameters. After a restart, an API server finds its own kinds at
-// once, but can need half a minute to find a custom resource, and applies no policy with such a
+// paramKind returns the kind of the parameters. After a restart, an API server finds its own kinds
+// at once, but can need half a minute to find a custom resource, and applies no policy with such a
 // parameter until then.
 func paramKind() *admissionregistrationv1.ParamKind {
 	return &admissionregistrationv1.ParamKind{APIVersion: corev1.SchemeGroupVersion.String(), Kind: "ConfigMap"}
+}
+
+// paramRef returns the reference to a parameter. A policy is not applied while it is missing.
+func paramRef(namespace, name string) *admissionregistrationv1.ParamRef {
+	return &admissionregistrationv1.ParamRef{Namespace: namespace, Name: name, ParameterNotFoundAction: new(admissionregistrationv1.AllowAction)}
 }
 
 // namespaces returns the namespace selector of a ring. Cluster-scoped objects match any selector,
@@ -152,9 +157,7 @@ func (b *Builder) pair(ring *v1alpha1.ClusterRing, prefix string, spec admission
 			ObjectMeta: *meta.DeepCopy(),
 			Spec: admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{
 				PolicyName: meta.Name,
-				ParamRef: &admissionregistrationv1.ParamRef{
-					Namespace: b.Namespace, Name: tablePrefix + ring.Name, ParameterNotFoundAction: new(admissionregistrationv1.AllowAction),
-				},
+				ParamRef:   paramRef(b.Namespace, tablePrefix+ring.Name),
 			},
 		},
 	}

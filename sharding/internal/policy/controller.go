@@ -65,14 +65,20 @@ type Controller struct {
 	proofs map[string]*proof
 }
 
+// options returns the options of the controllers of this package. The delay between retries for a
+// failing ring is at most longest.
+func options(longest time.Duration) controller.Options {
+	return controller.Options{
+		MaxConcurrentReconciles: workers,
+		RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Second, longest),
+	}
+}
+
 // Register adds the controller to the manager.
 func (c *Controller) Register(mgr manager.Manager) error {
 	b := builder.ControllerManagedBy(mgr).Named("policy").
 		For(&v1alpha1.ClusterRing{}, builder.WithPredicates(predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, recorded()))).
-		WithOptions(controller.Options{
-			MaxConcurrentReconciles: workers,
-			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Second, c.SyncPeriod),
-		})
+		WithOptions(options(c.SyncPeriod))
 	if c.Mode == ByPolicy {
 		crd := &metav1.PartialObjectMetadata{}
 		crd.SetGroupVersionKind(CRDKind)

@@ -11,10 +11,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
@@ -64,10 +62,7 @@ func (c *Tables) Register(mgr manager.Manager) error {
 	err := builder.ControllerManagedBy(mgr).Named("table").
 		For(&v1alpha1.ClusterRing{}, builder.WithPredicates(changed)).
 		Watches(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(toRing)).
-		WithOptions(controller.Options{
-			MaxConcurrentReconciles: workers,
-			RateLimiter:             workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Second, c.SyncPeriod),
-		}).Complete(c)
+		WithOptions(options(c.SyncPeriod)).Complete(c)
 	if err != nil {
 		return fmt.Errorf("copying tables: %w", err)
 	}
