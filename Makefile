@@ -61,7 +61,10 @@ GO_TEST = go test -ldflags=-w -shuffle=on -p=$(PACKAGES) -timeout=$(TIMEOUT)
 KUBE ?=
 CONTROLPLANE_DIR := bin/controlplane$(addprefix -,$(KUBE))
 CONTROLPLANE_PROGRAMS := $(addprefix $(CONTROLPLANE_DIR)/,kubectl etcd kube-apiserver)
-ifneq ($(KUBE)$(if $(strip $(KUBEBUILDER_ASSETS)),,none),)
+ifneq ($(KUBE),)
+KUBEBUILDER_ASSETS :=
+endif
+ifeq ($(strip $(KUBEBUILDER_ASSETS)),)
 CONTROLPLANE_READY := $(CONTROLPLANE_DIR)/kube-apiserver
 KUBEBUILDER_ASSETS := $(CURDIR)/$(CONTROLPLANE_DIR)
 else

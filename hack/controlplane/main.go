@@ -29,6 +29,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -43,7 +44,13 @@ var sums string
 // programs are installed in this order. make checks the modification time of the last one.
 var programs = []string{"kubectl", "etcd", "kube-apiserver"}
 
-// source writes all programs into an existing directory.
+// module is the directory of this module, and etcdPackage the package of etcd.
+const (
+	module      = "hack/controlplane"
+	etcdPackage = "go.etcd.io/etcd/server/v3"
+)
+
+// source writes all programs into an existing directory, whose path is absolute.
 type source func(ctx context.Context, dir string) error
 
 func main() {
@@ -77,6 +84,9 @@ func main() {
 
 // supply fills the directory from the first source or, if that fails, from the second.
 func supply(ctx context.Context, dir string, first, second source, out io.Writer) (err error) {
+	if dir, err = filepath.Abs(dir); err != nil {
+		return err
+	}
 	if err := os.MkdirAll(dir, 0o750); err != nil {
 		return err
 	}
@@ -106,40 +116,32 @@ func supply(ctx context.Context, dir string, first, second source, out io.Writer
 // build builds the programs from the modules pinned in go.mod. It runs in the root of the
 // repository.
 func build(ctx context.Context, dir string) error {
-	dir, err := filepath.Abs(dir)
-	if err != nil {
-		return err
-	}
 	listed, err := command(ctx, "list", "-m", "-f={{.Version}}", "k8s.io/kubernetes").Output()
 	if err != nil {
 		return err
 	}
-	return buildPrograms(ctx, strings.TrimSpace(string(listed)), dir, map[string]string{
-		"etcd": "go.etcd.io/etcd/server/v3", "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver", "kubectl": "k8s.io/kubernetes/cmd/kubectl",
+	return buildPrograms(ctx, strings.TrimSpace(string(listed)), module, dir, map[string]string{
+		"etcd": etcdPackage, "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver", "kubectl": "k8s.io/kubernetes/cmd/kubectl",
 	})
 }
 
-// buildPrograms builds programs from packages of this module or its dependencies.
-func buildPrograms(ctx context.Context, version, dir string, packages map[string]string) error {
+// buildPrograms builds programs from packages of a module in a directory or of its dependencies. It
+// gives them the version of Kubernetes.
+func buildPrograms(ctx context.Context, version, in, dir string, packages map[string]string, flags ...string) error {
+	const variable = " -X k8s.io/component-base/version."
+	part := strings.Split(strings.TrimPrefix(version, "v"), ".")
+	stamp := "-ldflags=-s -w" + variable + "gitVersion=" + version + variable + "gitTreeState=clean" + variable + "gitMajor=" + part[0] + variable + "gitMinor=" + part[1]
 	for name, pkg := range packages {
-		if err := command(ctx, "build", "-trimpath", "-buildvcs=false", stamp(version), "-o", filepath.Join(dir, name), pkg).Run(); err != nil {
+		args := slices.Concat([]string{"build", "-trimpath", "-buildvcs=false", stamp, "-o", filepath.Join(dir, name)}, flags, []string{pkg})
+		if err := commandIn(ctx, in, args...).Run(); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// stamp returns the flag of go build that gives the programs the version of Kubernetes.
-func stamp(version string) string {
-	const variable = " -X k8s.io/component-base/version."
-	part := strings.Split(strings.TrimPrefix(version, "v"), ".")
-	return "-ldflags=-s -w" + variable + "gitVersion=" + version + variable + "gitTreeState=clean" + variable + "gitMajor=" + part[0] + variable + "gitMinor=" + part[1]
-}
-
 // command returns a Go command in this module.
-func command(ctx context.Context, args ...string) *exec.Cmd {
-	return commandIn(ctx, filepath.Join("hack", "controlplane"), args...)
-}
+func command(ctx context.Context, args ...string) *exec.Cmd { return commandIn(ctx, module, args...) }
 
 // commandIn returns a Go command in a directory.
 func commandIn(ctx context.Context, dir string, args ...string) *exec.Cmd {

@@ -45,10 +45,6 @@ func releaseOf(minor, sums string) (release, error) {
 // build is a source. It builds kube-apiserver and kubectl of the release with the dependencies that
 // the release names, and the etcd of go.mod, which serves all of them.
 func (r release) build(ctx context.Context, dir string) error {
-	dir, err := filepath.Abs(dir)
-	if err != nil {
-		return err
-	}
 	sources, err := r.download(ctx)
 	if err != nil {
 		return err
@@ -62,18 +58,12 @@ func (r release) build(ctx context.Context, dir string) error {
 	if err := r.writeModfile(ctx, sources, modfile); err != nil {
 		return err
 	}
-	if err := buildPrograms(ctx, r.version, dir, map[string]string{"etcd": "go.etcd.io/etcd/server/v3"}); err != nil {
+	if err := buildPrograms(ctx, r.version, module, dir, map[string]string{"etcd": etcdPackage}); err != nil {
 		return err
 	}
-	for _, name := range []string{"kube-apiserver", "kubectl"} {
-		// Releases before 1.31 link the cloud providers without the tag.
-		cmd := commandIn(ctx, sources, "build", "-mod=mod", "-modfile="+modfile, "-tags=providerless",
-			"-trimpath", "-buildvcs=false", stamp(r.version), "-o", filepath.Join(dir, name), "./cmd/"+name)
-		if err := cmd.Run(); err != nil {
-			return err
-		}
-	}
-	return nil
+	// Releases before 1.31 link the cloud providers without the tag.
+	return buildPrograms(ctx, r.version, sources, dir, map[string]string{"kube-apiserver": "./cmd/kube-apiserver", "kubectl": "./cmd/kubectl"},
+		"-mod=mod", "-modfile="+modfile, "-tags=providerless")
 }
 
 // download returns the directory with the sources, which it verifies.
@@ -82,14 +72,14 @@ func (r release) download(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("downloading Kubernetes %s: %w: %s", r.version, err, out)
 	}
-	var module struct{ Dir, Sum string }
-	if err := json.Unmarshal(out, &module); err != nil {
+	var got struct{ Dir, Sum string }
+	if err := json.Unmarshal(out, &got); err != nil {
 		return "", err
 	}
-	if module.Sum != r.sum {
-		return "", fmt.Errorf("the module of Kubernetes %s has the sum %s, and not %s as in kubernetes.sum", r.version, module.Sum, r.sum)
+	if got.Sum != r.sum {
+		return "", fmt.Errorf("the module of Kubernetes %s has the sum %s, and not %s as in kubernetes.sum", r.version, got.Sum, r.sum)
 	}
-	return module.Dir, nil
+	return got.Dir, nil
 }
 
 // writeModfile writes a go.mod like that of the sources, but with the published versions of the
