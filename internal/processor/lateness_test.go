@@ -24,6 +24,13 @@ type notes chan string
 
 func (n notes) Annotate(key, value string) { n <- key + "=" + value }
 
+// seenInTime returns an update that is not late, even if a test takes long to apply it.
+func seenInTime(n *corev1.Node) txn.Transaction {
+	t := seen(txn.Updated, n)
+	t.ObservedAt = t.ObservedAt.Add(time.Minute)
+	return t
+}
+
 // TestLateTransactionsArePublished by a processor that applies them, and no others: the age of a
 // transaction is that at which its watcher saw the change.
 func TestLateTransactionsArePublished(t *testing.T) {
@@ -32,9 +39,7 @@ func TestLateTransactionsArePublished(t *testing.T) {
 	lease := make(notes, 10)
 	c.process(t, setup{lease: lease})
 	inTime, late := c.addNode(t, c.name("in-time"), set{"a": "1"}), c.addNode(t, c.name("late"), set{"a": "1"})
-	soon := seen(txn.Updated, inTime)
-	soon.ObservedAt = soon.ObservedAt.Add(time.Minute) // even if this takes long
-	c.put(t, soon)
+	c.put(t, seenInTime(inTime))
 	c.waitApplied(t, inTime.Name)
 	assert.Empty(t, lease)
 
@@ -97,9 +102,7 @@ func TestNothingAppliedIsNotLate(t *testing.T) {
 	lease := make(notes, 10)
 	c.process(t, setup{lease: lease, history: unconfirmed(t), ghosts: []*corev1.ConfigMap{cm}})
 	after := c.addNode(t, c.name("after"), set{"a": "1"})
-	soon := seen(txn.Updated, after)
-	soon.ObservedAt = soon.ObservedAt.Add(time.Minute) // even if this takes long
-	c.put(t, soon)
+	c.put(t, seenInTime(after))
 	c.waitApplied(t, after.Name, n.Name)
 	assert.Nil(t, c.record(t, n.Name))
 	assert.Empty(t, lease)

@@ -9,11 +9,15 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// MutatingPolicies is the minor version of Kubernetes 1 since which MutatingAdmissionPolicy is stable.
-const MutatingPolicies = 36
+// NeedMutatingPolicies skips the test if the API server of the kubeconfig is older than the first
+// release of Kubernetes in which MutatingAdmissionPolicy is stable.
+func NeedMutatingPolicies(tb testing.TB, kubeconfig string) {
+	tb.Helper()
+	NeedRelease(tb, kubeconfig, 36, "a MutatingAdmissionPolicy")
+}
 
-// NeedRelease skips the test if the API server of the kubeconfig is older than Kubernetes 1.minor: make KUBE=1.30 runs the
-// tests on releases that lack something.
+// NeedRelease skips the test if the API server of the kubeconfig is older than Kubernetes 1.minor:
+// make KUBE=1.30 runs the tests on releases that lack something.
 func NeedRelease(tb testing.TB, kubeconfig string, minor uint, why string) {
 	tb.Helper()
 	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)

@@ -90,7 +90,7 @@ func TestPolicyGatesEveryNodeThatIsCreated(t *testing.T) {
 // gateByPolicy applies the policy for the duration of a test.
 func (s *story) gateByPolicy() {
 	s.t.Helper()
-	controlplane.NeedRelease(s.t, s.client.plane.Kubeconfig, controlplane.MutatingPolicies, "a MutatingAdmissionPolicy")
+	controlplane.NeedMutatingPolicies(s.t, s.client.plane.Kubeconfig)
 	gates := func(ctx context.Context, c *assert.CollectT) bool {
 		node := bareNode()
 		require.NoError(c, s.client.Create(ctx, node, client.DryRunAll))

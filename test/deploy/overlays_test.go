@@ -124,7 +124,7 @@ func TestAPIServerTakesThePoliciesThatReplaceTheWebhook(t *testing.T) {
 	t.Parallel()
 	var said warnings
 	c := newCluster(t, &said)
-	controlplane.NeedRelease(t, c.plane.Kubeconfig, controlplane.MutatingPolicies, "a MutatingAdmissionPolicy")
+	controlplane.NeedMutatingPolicies(t, c.plane.Kubeconfig)
 	for _, path := range []string{filepath.Join(root, "protection", "policy.yaml"), gatePolicy} {
 		for _, obj := range parse(t, path) {
 			assert.NoError(t, apply(t, c, obj, client.DryRunAll), "%s: %s %s", path, obj.GetKind(), obj.GetName())

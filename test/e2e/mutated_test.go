@@ -48,7 +48,7 @@ func TestRestoreSavesWhatAnAdmissionPluginAdds(t *testing.T) {
 // until end is called.
 func (e *env) mutate(operation admissionregistrationv1.OperationType, added string) (end func()) {
 	e.t.Helper()
-	controlplane.NeedRelease(e.t, e.kubeconfig, controlplane.MutatingPolicies, "a MutatingAdmissionPolicy")
+	controlplane.NeedMutatingPolicies(e.t, e.kubeconfig)
 	meta := metav1.ObjectMeta{Name: e.prefix + "mutate"}
 	policy := &admissionregistrationv1.MutatingAdmissionPolicy{
 		ObjectMeta: meta,

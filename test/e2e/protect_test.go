@@ -132,7 +132,7 @@ func TestPolicyProtectsNodesThatNoServiceSees(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	e.ownCluster()
-	controlplane.NeedRelease(t, e.kubeconfig, controlplane.MutatingPolicies, "a MutatingAdmissionPolicy")
+	controlplane.NeedMutatingPolicies(t, e.kubeconfig)
 	policy, err := filepath.Abs("../../deploy/protection/policy.yaml")
 	require.NoError(t, err)
 	e.kubectl("kubectl", "apply", "-f", policy)

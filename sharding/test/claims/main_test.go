@@ -25,7 +25,7 @@ func adminClient(t *testing.T) client.Client {
 // policyClient is adminClient for tests of policies. An API server that serves none skips them.
 func policyClient(t *testing.T) client.Client {
 	t.Helper()
-	controlplane.NeedRelease(t, api.Kubeconfig, controlplane.MutatingPolicies, "a MutatingAdmissionPolicy")
+	controlplane.NeedMutatingPolicies(t, api.Kubeconfig)
 	return adminClient(t)
 }
 

@@ -228,7 +228,7 @@ type sites struct {
 
 func newSites(t *testing.T, config *rest.Config) *sites {
 	t.Helper()
-	controlplane.NeedRelease(t, api.Kubeconfig, controlplane.MutatingPolicies, "a MutatingAdmissionPolicy")
+	controlplane.NeedMutatingPolicies(t, api.Kubeconfig)
 	clientset, err := kubernetes.NewForConfig(config)
 	require.NoError(t, err)
 	c := clientOf(t, config)

@@ -202,24 +202,32 @@ func (x *chaos) play(duration time.Duration) {
 	changes.Wait()
 }
 
-// isEnough reports whether enough has happened for the absence of violations to be significant.
+// enough returns what must be exceeded for the absence of violations to be significant: pieces of
+// work, objects worked on by several, and kinds of faults. On two idle cores, there are six times as
+// many pieces of work as objects, and all objects are covered.
+func enough() (spans, moved, faults int) { return *objects / 10, *objects / 50, 3 }
+
+// isEnough reports whether enough has happened.
 func (x *chaos) isEnough() bool {
+	minSpans, minMoved, minFaults := enough()
+	spans, moved, _ := x.readJournals() // check asserts that there is no error
+	return spans > minSpans && moved > minMoved && len(x.done) > minFaults
+}
+
+// readJournals reads the journals of all processes, and returns what they show; see checkExclusion.
+func (x *chaos) readJournals() (spans, moved int, err error) {
 	var processes []*process
 	for _, v := range x.all {
 		v.log = readJournal(x.t, v.journal)
 		processes = append(processes, &v.process)
 	}
-	spans, moved, _ := checkExclusion(processes) // check asserts that there is no error
-	return len(x.done) > 3 && spans > *objects/10 && moved > *objects/50
+	return checkExclusion(processes)
 }
 
 // check asserts that no rule is broken and that enough has happened for that to be significant.
 func (x *chaos) check() {
-	var processes []*process
 	sent, judged := writes(x.t, x.namespace), 0
 	for _, v := range x.all {
-		v.log = readJournal(x.t, v.journal)
-		processes = append(processes, &v.process)
 		own := sentBy(sent, v.name)
 		// On a slow machine, a process can be frozen before it becomes a shard. It then joins after
 		// the freeze. Without a long freeze, froze is zero.
@@ -233,20 +241,19 @@ func (x *chaos) check() {
 			assert.False(x.t, isLate, "%s sent %v %v at %s after it was woken at %s", v.name, w.Verb, w.ObjectRef, w.RequestReceivedTimestamp, v.woken)
 		}
 	}
-	spans, moved, err := checkExclusion(processes)
+	spans, moved, err := x.readJournals()
 	if err != nil {
 		text := err.Error()
 		assert.Fail(x.t, "R32 is broken", "%.5000s", text)
 	}
-	x.t.Logf("%d processes, %d pieces of work, %d objects worked on by several, %d long freezes of shards, %v", len(processes), spans, moved, judged, x.done)
+	x.t.Logf("%d processes, %d pieces of work, %d objects worked on by several, %d long freezes of shards, %v", len(x.all), spans, moved, judged, x.done)
 	for _, what := range slices.Sorted(maps.Keys(x.done)) {
 		x.t.Logf("%s: %d", what, x.done[what])
 	}
-	// On two idle cores, there are six times as many pieces of work as objects, and all objects are
-	// covered.
-	assert.Greater(x.t, spans, *objects/10)
-	assert.Greater(x.t, moved, *objects/50)
-	assert.Greater(x.t, len(x.done), 3)
+	minSpans, minMoved, minFaults := enough()
+	assert.Greater(x.t, spans, minSpans)
+	assert.Greater(x.t, moved, minMoved)
+	assert.Greater(x.t, len(x.done), minFaults)
 }
 
 // isReused reports whether several processes had the same name, which the audit log does not

@@ -3,7 +3,6 @@ package program
 import (
 	"net/http"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,16 +12,6 @@ import (
 
 	"nodekeeper.dev/sharding/api/v1alpha1"
 )
-
-// gets counts reads of single Secrets.
-type gets struct{ count atomic.Int64 }
-
-func (f *gets) Serve(w http.ResponseWriter, r *http.Request, next http.Handler, _ <-chan struct{}) {
-	if r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/secrets/") {
-		f.count.Add(1)
-	}
-	next.ServeHTTP(w, r)
-}
 
 // TestHandoverDoesNotReadMainObjects covers step 3 of protocol 2: a resync finds the children of
 // objects that must move at their former shard, but does not read their main objects once more.
@@ -43,7 +32,9 @@ func TestHandoverDoesNotReadMainObjects(t *testing.T) {
 		assert.Equal(collect, map[string]int{"web-0": objects}, c.childrenOf(collect, ring))
 		assert.Equal(collect, "Balanced", reasonOf(s, "Balanced"))
 	})
-	seen := &gets{}
+	seen := &counter{counts: func(r *http.Request) bool {
+		return r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/secrets/")
+	}}
 	defer proxy.Inject(seen)()
 	began := time.Now()
 	c.lease(ring, "web-1", 600, 0)

@@ -124,7 +124,7 @@ func (c *cluster) behindProxy() *faultproxy.Proxy {
 // needPolicies skips the test if the API server does not serve the policies that assign new objects.
 func (c *cluster) needPolicies() {
 	c.t.Helper()
-	controlplane.NeedRelease(c.t, c.kubeconfig, controlplane.MutatingPolicies, "--admission=policy")
+	controlplane.NeedMutatingPolicies(c.t, c.kubeconfig)
 }
 
 func clusterOn(t *testing.T, plane *controlplane.ControlPlane) *cluster {

@@ -165,14 +165,22 @@ func TestPoliciesGoWithTheirRing(t *testing.T) {
 	})
 }
 
-// writes counts write requests, excluding renewals of the leader's Lease.
-type writes struct{ count atomic.Int64 }
+// counter counts some requests.
+type counter struct {
+	counts func(*http.Request) bool
+	count  atomic.Int64
+}
 
-func (w *writes) Serve(rw http.ResponseWriter, r *http.Request, next http.Handler, _ <-chan struct{}) {
-	if r.Method != http.MethodGet && !strings.Contains(r.URL.Path, "/leases") {
-		w.count.Add(1)
+func (c *counter) Serve(w http.ResponseWriter, r *http.Request, next http.Handler, _ <-chan struct{}) {
+	if c.counts(r) {
+		c.count.Add(1)
 	}
-	next.ServeHTTP(rw, r)
+	next.ServeHTTP(w, r)
+}
+
+// isWrite reports whether a request writes anything but a Lease, as the leader renews its own.
+func isWrite(r *http.Request) bool {
+	return r.Method != http.MethodGet && !strings.Contains(r.URL.Path, "/leases")
 }
 
 // This also holds after a restart of the sharder. Without admission, the policies are removed.
@@ -184,8 +192,8 @@ func TestIdleRingCausesNoWrites(t *testing.T) {
 	proxy := c.behindProxy()
 	first := c.sharder("a")
 	ring := c.admitting(c.ring(""), "web-0")
-	var idle writes
-	heal := proxy.Inject(&idle)
+	idle := &counter{counts: isWrite}
+	heal := proxy.Inject(idle)
 	const quiet = 11 * time.Second // longer than all retry periods
 	last, since := idle.count.Load(), time.Now()
 	require.Eventually(t, func() bool { // the last events and status updates arrive when the ring is ready

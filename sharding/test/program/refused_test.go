@@ -68,7 +68,7 @@ func TestRefusedWritesAreReported(t *testing.T) {
 	object := c.reread(t, secret(c.namespace, "s-0"))
 	allow := c.refuse("secrets", object)
 	dies := object.Labels[prefix.ShardLabel(ring.Name)]
-	lives := map[string]string{"web-0": "web-1", "web-1": "web-0"}[dies]
+	lives := anotherShard[dies]
 	c.change(dies, `{"spec":{"holderIdentity":""}}`)
 	c.eventually(ring, func(collect *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
 		assert.Equal(collect, map[string]int{dies: 1, lives: 9}, c.shardsOf(collect, ring))

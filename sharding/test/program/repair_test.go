@@ -115,7 +115,7 @@ func (f *requests) Serve(w http.ResponseWriter, r *http.Request, next http.Handl
 	_, name, isObject := strings.Cut(r.URL.Path, "/api/v1/")
 	isObject = isObject && (strings.Contains(name, "secrets") || strings.Contains(name, "configmaps"))
 	switch {
-	case r.Method != http.MethodGet && !strings.Contains(r.URL.Path, "/leases"):
+	case isWrite(r):
 		f.writes.Add(1)
 	case isObject && r.URL.Query().Get("labelSelector") == "" && (name == "secrets" || name == "configmaps"):
 		f.lists.Add(1)
