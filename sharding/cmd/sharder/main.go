@@ -13,6 +13,7 @@ import (
 
 	"k8s.io/client-go/kubernetes/scheme"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -101,9 +102,13 @@ func register(mgr manager.Manager, o *options, clock *shardlease.ServerClock) er
 	if err != nil {
 		return fmt.Errorf("connecting to the API server: %w", err)
 	}
+	pods, err := corev1client.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
+	if err != nil {
+		return fmt.Errorf("connecting to the API server: %w", err)
+	}
 	observer := &ring.Observer{Rings: mgr.GetCache(), Leases: shortwatch.Leases(leases), Clock: clock, Dialect: o.dialect()}
 	reports, recorder := &ring.Reports{}, mgr.GetEventRecorder(program)
-	rings := &ring.Controller{Client: mgr.GetClient(), Observer: observer, Reports: reports, Recorder: recorder, SyncPeriod: o.syncPeriod}
+	rings := &ring.Controller{Client: mgr.GetClient(), Observer: observer, Reports: reports, Recorder: recorder, Pods: pods, SyncPeriod: o.syncPeriod}
 	if err := rings.Register(mgr, metrics.Registry); err != nil {
 		return err //nolint:wrapcheck // the error needs no context
 	}

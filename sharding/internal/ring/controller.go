@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -55,11 +56,15 @@ type Controller struct {
 	Observer *Observer
 	Reports  *Reports
 	Recorder events.EventRecorder
+	// Pods reads the pods of joining shards.
+	Pods corev1client.PodsGetter
 	// SyncPeriod bounds the delay between retries for a failing ring.
 	SyncPeriod time.Duration
 
 	metrics metrics
 	mu      sync.Mutex
+	// pods records what was seen of the pods of joining shards, by ring and shard.
+	pods map[string]map[string]podSeen
 	// written records when this process last wrote the status of each ring.
 	written map[string]time.Time
 	// direct records when the Leases of a ring with unlabelled controlled resources were last seen
@@ -69,7 +74,7 @@ type Controller struct {
 
 // Register adds the controller and its observer to the manager and registers their metrics.
 func (c *Controller) Register(mgr manager.Manager, registry prometheus.Registerer) error {
-	c.metrics, c.written, c.direct = newMetrics(), map[string]time.Time{}, map[string]time.Time{}
+	c.metrics, c.written, c.direct, c.pods = newMetrics(), map[string]time.Time{}, map[string]time.Time{}, map[string]map[string]podSeen{}
 	for _, collector := range c.metrics.all() {
 		if err := registry.Register(collector); err != nil {
 			return fmt.Errorf("registering the metrics of rings: %w", err)
@@ -133,6 +138,7 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	prefix := c.Observer.PrefixOf(ring)
 	shards, rejected := Shards(seen, prefix, inTable)
+	look := c.awaitPods(ctx, ring, shards, now)
 	table, wait := Next(ring.Status.Table, shards, settleOf(ring), now)
 	pause, held := retryPeriod, c.heldBack(ring, shards, now)
 	confirmed := c.confirm(ctx, ring, table)
@@ -148,7 +154,7 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if len(held) > 0 {
 		pause = earliest(pause, retryPeriod)
 	}
-	return reconcile.Result{RequeueAfter: earliest(wait, pause, retryAfter(ring, shards, prefix))}, nil
+	return reconcile.Result{RequeueAfter: earliest(wait, look, pause, retryAfter(ring, shards, prefix))}, nil
 }
 
 // guard adds the finalizer that delays the ring's deletion until its sharding metadata is removed.
@@ -307,4 +313,5 @@ func (c *Controller) forget(ring string) {
 	defer c.mu.Unlock()
 	delete(c.written, ring)
 	delete(c.direct, ring)
+	delete(c.pods, ring)
 }

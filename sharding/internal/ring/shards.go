@@ -39,8 +39,11 @@ func (s State) Silent() bool { return s == Expired || s == Uncertain }
 type Shard struct {
 	Name  string
 	State State
-	// Joined is when this process first observed the shard alive without interruption.
+	// Joined is when this process first observed the shard alive without interruption, or later,
+	// when its pod was last seen not ready.
 	Joined time.Time
+	// Unready is set if the pod of a new shard is not ready. The shard takes no slots from others.
+	Unready bool
 	// Lease is nil if it was deleted; the shard is then uncertain.
 	Lease *coordinationv1.Lease
 }

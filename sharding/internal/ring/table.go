@@ -17,10 +17,10 @@ const maxSettles = 4
 // delay, and otherwise zero.
 func Next(old *v1alpha1.Table, shards []Shard, settle time.Duration, now time.Time) (next *v1alpha1.Table, wait time.Duration) {
 	live := []string{} // encoded as an empty list, not as null
-	var members, silent []string
+	var members, silent, late []string
 	before := assigned(old)
 	var joiners []Shard
-	lost := slices.ContainsFunc(before.Shards, func(name string) bool { return !slices.ContainsFunc(shards, hasSlots(name)) })
+	lost := isAnyLost(before.Shards, shards)
 	for _, s := range shards {
 		if !s.State.Live() {
 			continue
@@ -34,18 +34,22 @@ func Next(old *v1alpha1.Table, shards []Shard, settle time.Duration, now time.Ti
 			if s.State.Silent() {
 				silent = append(silent, s.Name)
 			}
+		case s.State == Ready && s.Unready:
+			late = append(late, s.Name)
 		case s.State == Ready:
 			joiners = append(joiners, s)
 		}
 	}
-	if due := settled(joiners, settle); len(joiners) > 0 {
-		if len(members) == len(silent) || lost || !now.Before(due) {
-			for _, s := range joiners {
-				members = append(members, s.Name)
-			}
-		} else {
-			wait = due.Sub(now)
+	alone := len(members) == len(silent)
+	if due := settled(joiners, settle); alone || lost || !now.Before(due) {
+		for _, s := range joiners {
+			members = append(members, s.Name)
 		}
+	} else if len(joiners) > 0 {
+		wait = due.Sub(now)
+	}
+	if alone {
+		members = append(members, late...)
 	}
 	after := before.With(members)
 	next = tableOf(live, after, withoutSilent(after, silent))
@@ -57,6 +61,11 @@ func Next(old *v1alpha1.Table, shards []Shard, settle time.Duration, now time.Ti
 	}
 	next.Generation++
 	return next, wait
+}
+
+// isAnyLost reports whether a shard that has slots does not keep them.
+func isAnyLost(members []string, shards []Shard) bool {
+	return slices.ContainsFunc(members, func(name string) bool { return !slices.ContainsFunc(shards, hasSlots(name)) })
 }
 
 // hasSlots returns a function that reports whether a shard has the given name and keeps its slots.

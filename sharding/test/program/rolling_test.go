@@ -65,6 +65,53 @@ func TestRollingUpdateMovesEachObjectOnce(t *testing.T) {
 	assert.LessOrEqual(t, c.status(t, ring).Table.Generation, generation+6, "a join is seen before, and each end is one change")
 }
 
+// TestRollingUpdateOfSlowPodsMovesEachObjectOnce is the same with pods that take several times the
+// settle time to be ready.
+func TestRollingUpdateOfSlowPodsMovesEachObjectOnce(t *testing.T) {
+	t.Parallel()
+	const objects, settle = 60, 2 * time.Second
+	c := newCluster(t)
+	ring := c.ring("")
+	ring.Spec.Handover.Settle = &metav1.Duration{Duration: settle}
+	c.balanced(ring, objects, "old-0", "old-1", "old-2")
+	moves := c.countMoves(ring)
+	for i := range 3 {
+		old, replacement := fmt.Sprintf("old-%d", i), fmt.Sprintf("new-%d", i)
+		setReady := c.pod(replacement)
+		c.lease(ring, replacement, 600, 0)
+		c.eventually(ring, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
+			assert.Equal(t, "ready", states(s)[replacement])
+		})
+		for begin := time.Now(); time.Since(begin) < 3*settle; time.Sleep(period) {
+			require.NotContains(t, shares(c.status(t, ring), now), replacement, "its pod is not ready")
+		}
+		setReady()
+		c.change(old, `{"spec":{"holderIdentity":""}}`)
+		c.eventually(ring, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
+			c.inPlace(t, ring, s)
+		})
+	}
+	require.EventuallyWithT(t, func(collect *assert.CollectT) { assert.GreaterOrEqual(collect, moves(), objects) }, patience, period)
+	assert.LessOrEqual(t, moves(), objects*105/100)
+}
+
+// pod creates a pod that is not ready, and returns a function that makes it ready.
+func (c *cluster) pod(name string) (setReady func()) {
+	c.t.Helper()
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: "default"}}
+	require.NoError(c.t, client.IgnoreAlreadyExists(c.Create(c.t.Context(), account)))
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: name},
+		Spec:       corev1.PodSpec{AutomountServiceAccountToken: new(false), Containers: []corev1.Container{{Name: "shard", Image: "shard"}}},
+	}
+	require.NoError(c.t, c.Create(c.t.Context(), pod))
+	return func() {
+		c.t.Helper()
+		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+		require.NoError(c.t, c.Status().Update(c.t.Context(), pod))
+	}
+}
+
 // countMoves counts how often a Secret moves from one shard to another from now on.
 func (c *cluster) countMoves(ring *v1alpha1.ClusterRing) (count func() int) {
 	c.t.Helper()
