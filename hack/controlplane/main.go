@@ -10,7 +10,7 @@
 // the root of the repository:
 //
 //	curl -fsSL https://raw.githubusercontent.com/kubernetes-sigs/controller-tools/HEAD/envtest-releases.yaml |
-//		awk '$1 ~ /^envtest-v1\.36\.2-(linux|darwin)-(amd64|arm64)\.tar\.gz:$/ {name = $1}
+//		awk '$1 ~ /^envtest-v1\.37\.0-(linux|darwin)-(amd64|arm64)\.tar\.gz:$/ {name = $1}
 //			$1 == "hash:" && name {sub(":", "", name); print $2 "  " name; name = ""}' >hack/controlplane/envtest.sum
 //
 // Only complete programs enter the directory, by renaming. Concurrent runs and users of the
@@ -18,6 +18,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -50,6 +51,11 @@ const (
 	etcdPackage = "go.etcd.io/etcd/server/v3"
 )
 
+// targetPlatform is what the programs are for. Like a build, it follows the variables of the go command.
+func targetPlatform() string {
+	return cmp.Or(os.Getenv("GOOS"), runtime.GOOS) + "-" + cmp.Or(os.Getenv("GOARCH"), runtime.GOARCH)
+}
+
 // source writes all programs into an existing directory, whose path is absolute.
 type source func(ctx context.Context, dir string) error
 
@@ -60,7 +66,7 @@ func main() {
 	kube := flag.String("kube", "", "build the programs of this `minor` release of Kubernetes, such as 1.30")
 	flag.Parse()
 	d := download{
-		from: releases, sums: sums, platform: runtime.GOOS + "-" + runtime.GOARCH, patience: patience, out: os.Stderr,
+		from: releases, sums: sums, platform: targetPlatform(), patience: patience, out: os.Stderr,
 	}
 	first, second := d.get, build
 	if *onlyBuild || *kube != "" {

@@ -28,7 +28,7 @@ func TestPinnedReleasesHaveThatOfTheModule(t *testing.T) {
 	t.Parallel()
 	mod, err := os.ReadFile("go.mod")
 	require.NoError(t, err)
-	r, err := releaseOf("1.36", kubernetesSums)
+	r, err := releaseOf("1.37", kubernetesSums)
 	require.NoError(t, err)
 	assert.Contains(t, string(mod), "k8s.io/kubernetes "+r.version+" ")
 }

@@ -63,8 +63,8 @@ func TestAPIServerIsThePinnedVersion(t *testing.T) {
 		assert.Equal(t, kube, version.Major+"."+version.Minor, "the release that make was asked for")
 		return
 	}
-	assert.Contains(t, []string{"v1.36.3", "v1.36.2"}, version.GitVersion, "the built and the downloaded version")
-	assert.Equal(t, "36", version.Minor)
+	assert.Contains(t, []string{"v1.37.2", "v1.37.0"}, version.GitVersion, "the built and the downloaded version")
+	assert.Equal(t, "37", version.Minor)
 }
 
 func TestKubectlIsFoundWithTheControlPlane(t *testing.T) {
