@@ -24,7 +24,7 @@ var (
 	// An address of ours in a file: the site, whose host is the domain of label keys; the sources;
 	// an image in a registry.
 	ourAddress = regexp.MustCompile(`https?://nodekeeper\.dev[^\s"')]*|\b(?:https?://)?github\.com/[\w.-]+/nodekeeper\b|` +
-		`\b[\w-]+(?:\.[\w-]+)+(?::\d+)?/(?:[\w.-]+/)*nodekeeper-(?:watcher|processor|webhook|ui|sharder)\b`)
+		`\b[\w-]+(?:\.[\w-]+)+(?::\d+)?/(?:[\w.-]+/)*nodekeeper-(?:watcher|processor|webhook|ui|sharder|demo)\b`)
 	// example matches what stands for any registry or address.
 	example = regexp.MustCompile(`^(https?://)?([\w-]+\.)*example\.com[/:]`)
 )
@@ -32,6 +32,9 @@ var (
 // runbooks are the files that spell the site, because they are applied as they are: make generate
 // writes it into the first, and copies that for the chart.
 var runbooks = []string{"deploy/monitoring/rules.yaml", "deploy/chart/nodekeeper/files/rules.yaml"}
+
+// insights is read by tools, which resolve no variables.
+const insights = ".github/security-insights.yml"
 
 // TestAddressesAreInOnePlace: the site, the sources and the registry are spelled in project.mk
 // alone.
@@ -41,7 +44,7 @@ func TestAddressesAreInOnePlace(t *testing.T) {
 	settings := settingsOf(t, root)
 	urls := 0
 	for name, content := range filesOf(t, root) {
-		if name == "project.mk" || strings.HasPrefix(name, "test/repository/") {
+		if name == "project.mk" || name == insights || strings.HasPrefix(name, "test/repository/") {
 			continue // where they belong
 		}
 		if !slices.Contains(runbooks, name) {
@@ -58,6 +61,29 @@ func TestAddressesAreInOnePlace(t *testing.T) {
 		}
 	}
 	assert.Greater(t, urls, 30)
+}
+
+// TestSecurityInsightsNameFilesOfThisRepository: each address is one of project.mk, and each file
+// exists.
+func TestSecurityInsightsNameFilesOfThisRepository(t *testing.T) {
+	root, err := repository.Root()
+	require.NoError(t, err)
+	settings := settingsOf(t, root)
+	content, err := os.ReadFile(filepath.Join(root, insights))
+	require.NoError(t, err)
+	files := 0
+	for _, found := range regexp.MustCompile(`: (https://\S+)`).FindAllSubmatch(content, -1) {
+		rest, isOurs := strings.CutPrefix(string(found[1]), settings["REPOSITORY"])
+		if !isOurs {
+			assert.Equal(t, settings["HOMEPAGE"], string(found[1]))
+			continue
+		}
+		if file, isFile := strings.CutPrefix(rest, "/blob/main/"); isFile {
+			assert.FileExists(t, filepath.Join(root, file))
+			files++
+		}
+	}
+	assert.Greater(t, files, 10)
 }
 
 // settingsOf returns what project.mk sets.
