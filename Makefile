@@ -106,6 +106,17 @@ images: ## pack the services as images of tag TAG (dev) into bin/images/*.tar, f
 	$(call hack,images) -arch $(ARCH) -tag $(TAG) -version $(VERSION) -revision $(COMMIT) -created $(COMMIT_TIME) \
 		-o bin/images $(addprefix bin/images/linux_$(ARCH)/,$(notdir $(SERVICES)))
 
+# The control plane in an image is that of the tests, if it is for the same platform.
+IS_HOST := $(filter linux-$(ARCH),$(shell go env GOHOSTOS)-$(shell go env GOHOSTARCH))
+IMAGE_CONTROLPLANE = $(if $(IS_HOST),$(KUBEBUILDER_ASSETS),bin/images/controlplane_$(ARCH))
+DEMO_PROGRAMS := demo watcher processor kubectl-nodekeeper
+.PHONY: demo-image
+demo-image: $(if $(IS_HOST),controlplane) ## pack the demo, with all that it starts, as an image of tag TAG (dev) in bin/images/demo, for linux on ARCH (that of this machine); needs no Docker
+	GOOS=linux GOARCH=$(ARCH) $(GO_BUILD) -o bin/images/linux_$(ARCH)/ ./test/demo $(addprefix ./cmd/,$(filter-out demo,$(DEMO_PROGRAMS)))
+	$(if $(IS_HOST),,go -C hack/controlplane build -o $(CURDIR)/bin/hack/ . && GOOS=linux GOARCH=$(ARCH) bin/hack/controlplane -o $(IMAGE_CONTROLPLANE))
+	$(call hack,images) -demo -arch $(ARCH) -tag $(TAG) -version $(VERSION) -revision $(COMMIT) -created $(COMMIT_TIME) -o bin/images/demo \
+		$(addprefix bin/images/linux_$(ARCH)/,$(DEMO_PROGRAMS)) $(addprefix $(IMAGE_CONTROLPLANE)/,etcd kube-apiserver kubectl)
+
 CONTROLPLANE ?=
 .PHONY: controlplane
 controlplane: $(CONTROLPLANE_READY) ## download etcd, kube-apiserver and kubectl for the tests, or build them if that fails (minutes, once); CONTROLPLANE=build: build them; nothing if KUBEBUILDER_ASSETS is set; KUBE=1.30: in any case build those of Kubernetes 1.30, which the tests of all targets then use
@@ -121,11 +132,12 @@ endif
 
 # Everything else of a build is in the sources, but for the Go toolchain: RELEASE.md.
 PLATFORMS ?=
+RELEASE_DIR ?= dist
 .PHONY: release
 release: ## build everything of a release into dist/: VERSION=v1.2.3; PLATFORMS=linux/amd64: for these platforms only, for a quick look
 	@git diff --quiet HEAD && [ -z "$$(git ls-files --others --exclude-standard)" ] || { echo "there are changes that are not committed: a release is built from a commit" >&2; exit 1; }
 	$(call hack,release) -version "$(VERSION)" -commit $(COMMIT) -created $(COMMIT_TIME) -ldflags "-s -w $(STAMP)" \
-		-homepage $(HOMEPAGE) -repository $(REPOSITORY) -registry $(REGISTRY) $(addprefix -platforms=,$(PLATFORMS)) -o dist
+		-homepage $(HOMEPAGE) -repository $(REPOSITORY) -registry $(REGISTRY) $(addprefix -platforms=,$(PLATFORMS)) -o $(RELEASE_DIR)
 
 .PHONY: release-check
 release-check: ## build a release for all platforms twice, in different directories and the second time without Go's build cache, and compare (an hour on two cores)

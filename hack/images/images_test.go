@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
@@ -78,6 +79,28 @@ func TestImageIsTheProgramAlone(t *testing.T) {
 	assert.ErrorIs(t, err, io.EOF)
 }
 
+// TestImageOfTheDemoHasWhatItStarts: the demo, its programs, and a directory for their files.
+func TestImageOfTheDemoHasWhatItStarts(t *testing.T) {
+	dir := t.TempDir()
+	for _, file := range []string{"demo", "etcd"} {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, file), []byte(program), 0o600))
+	}
+	require.NoError(t, run([]string{"-demo", "-arch=amd64", "-o=" + dir, filepath.Join(dir, "demo"), filepath.Join(dir, "etcd")}, io.Discard))
+	img := fromDockerArchive(t, filepath.Join(dir, "nodekeeper-demo.tar"))
+	require.NoError(t, validate.Image(img))
+	config, err := img.ConfigFile()
+	require.NoError(t, err)
+	assert.Equal(t, []string{"/demo", "-container=nodekeeper-demo"}, config.Config.Entrypoint)
+	assert.Contains(t, config.Config.Env, "PATH=/")
+	modes := map[string]int64{}
+	files := tar.NewReader(mutate.Extract(img))
+	for header, err := files.Next(); !errors.Is(err, io.EOF); header, err = files.Next() {
+		require.NoError(t, err)
+		modes[header.Name] = header.Mode
+	}
+	assert.Equal(t, map[string]int64{"tmp": 0o1777, "demo": 0o755, "etcd": 0o755}, modes)
+}
+
 // TestBothFormsHoldTheSameImage compares the form that containerd reads with the form that docker
 // load reads.
 func TestBothFormsHoldTheSameImage(t *testing.T) {
@@ -118,7 +141,7 @@ func TestBadInputIsSaid(t *testing.T) {
 
 func fromDockerArchive(t *testing.T, path string) v1.Image {
 	t.Helper()
-	tag, err := name.NewTag("nodekeeper-watcher:dev")
+	tag, err := name.NewTag(strings.TrimSuffix(filepath.Base(path), ".tar") + ":dev")
 	require.NoError(t, err)
 	img, err := tarball.ImageFromPath(path, &tag)
 	require.NoError(t, err)

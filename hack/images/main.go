@@ -1,5 +1,6 @@
-// Command images packs built programs as container images (make images): each image contains only
-// the program. See package oci.
+// Command images packs built programs as container images: each image contains only the program
+// (make images), or one image contains the demo with all programs that it starts (make demo-image).
+// See package oci.
 package main
 
 import (
@@ -27,6 +28,7 @@ func run(args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("images", flag.ContinueOnError)
 	dir := flags.String("o", ".", "`directory` of the images")
 	tag := flags.String("tag", "dev", "`tag` of the images")
+	demo := flags.Bool("demo", false, "pack one image, which runs the first program, the demo")
 	created := flags.String("created", "0", "`seconds` since 1970 that the images say they were made at; the commit's time keeps them reproducible")
 	flags.StringVar(&b.Architecture, "arch", "", "GOARCH that the programs were built for")
 	flags.StringVar(&b.Version, "version", "", "`version` of the programs")
@@ -49,17 +51,31 @@ func run(args []string, out io.Writer) error {
 	if err := os.MkdirAll(*dir, 0o755); err != nil {
 		return err
 	}
-	for _, program := range flags.Args() {
-		if err := pack(b, program, *tag, *dir, out); err != nil {
+	programs, extra := flags.Args(), oci.Extra{}
+	if *demo {
+		programs, extra = programs[:1], demoExtra(programs[1:])
+	}
+	for _, program := range programs {
+		if err := pack(b, program, extra, *tag, *dir, out); err != nil {
 			return fmt.Errorf("packing %s: %w", program, err)
 		}
 	}
 	return nil
 }
 
+// demoExtra is what the image of the demo has besides the demo. Its kubeconfig has a fixed path, so
+// that the kubectl in the image finds it.
+func demoExtra(programs []string) oci.Extra {
+	return oci.Extra{
+		Programs: programs,
+		Args:     []string{"-container=nodekeeper-demo"},
+		Env:      []string{"PATH=/", "HOME=/tmp", "KUBECONFIG=/tmp/kubeconfig", "KUBEBUILDER_ASSETS=/", "NODEKEEPER_BIN=/"},
+	}
+}
+
 // pack writes the image of one program into dir, and prints a line about it to out.
-func pack(b oci.Build, program, tag, dir string, out io.Writer) error {
-	img, err := b.Image(program, nil)
+func pack(b oci.Build, program string, extra oci.Extra, tag, dir string, out io.Writer) error {
+	img, err := b.Image(program, extra)
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ package oci
 import (
 	"archive/tar"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -34,15 +35,21 @@ type Build struct {
 // Name returns the name of a program's image, without registry and tag.
 func Name(program string) string { return "nodekeeper-" + filepath.Base(program) }
 
+// Extra is what an image can have besides its program.
+type Extra struct {
+	// Licenses are files by path, in a layer of their own.
+	Licenses map[string][]byte
+	// Programs are the paths of static programs that the first one starts. With them, the image has a
+	// /tmp for their files.
+	Programs []string
+	// Env and Args are for the program: "KEY=value", and the first arguments.
+	Env, Args []string
+}
+
 // Image returns the image of a program, which must be static; the cluster provides the API server's
-// certificate to the pod. Files are additional files by path, in a layer of their own; there may be
-// none.
-func (b Build) Image(program string, files map[string][]byte) (v1.Image, error) {
+// certificate to the pod.
+func (b Build) Image(program string, extra Extra) (v1.Image, error) {
 	entrypoint := "/" + filepath.Base(program)
-	content, err := os.ReadFile(program)
-	if err != nil {
-		return nil, err
-	}
 	img, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{
 		Architecture: b.Architecture,
 		OS:           "linux",
@@ -50,7 +57,8 @@ func (b Build) Image(program string, files map[string][]byte) (v1.Image, error) 
 		RootFS:       v1.RootFS{Type: "layers"},
 		Config: v1.Config{
 			User:         user,
-			Entrypoint:   []string{entrypoint},
+			Entrypoint:   append([]string{entrypoint}, extra.Args...),
+			Env:          extra.Env,
 			ExposedPorts: map[string]struct{}{"8080/tcp": {}, "8081/tcp": {}},
 			Labels: map[string]string{
 				"org.opencontainers.image.title":    Name(program),
@@ -64,43 +72,70 @@ func (b Build) Image(program string, files map[string][]byte) (v1.Image, error) 
 		return nil, fmt.Errorf("describing the image: %w", err)
 	}
 	img = mutate.ConfigMediaType(mutate.MediaType(img, types.OCIManifestSchema1), types.OCIConfigJSON)
-	if len(files) > 0 {
-		if img, err = b.add(img, "COPY licenses", files, 0o644); err != nil {
+	if len(extra.Licenses) > 0 {
+		if img, err = b.add(img, "COPY licenses", func(w *tar.Writer) error { return addFiles(w, extra.Licenses) }); err != nil {
 			return nil, err
 		}
 	}
-	return b.add(img, "COPY "+entrypoint, map[string][]byte{filepath.Base(program): content}, 0o755)
+	if len(extra.Programs) > 0 {
+		if img, err = b.add(img, "MKDIR /tmp", addTmp); err != nil {
+			return nil, err
+		}
+	}
+	for _, each := range append(slices.Clone(extra.Programs), program) {
+		if img, err = b.add(img, "COPY /"+filepath.Base(each), func(w *tar.Writer) error { return addProgram(w, each) }); err != nil {
+			return nil, err
+		}
+	}
+	return img, nil
 }
 
-// add adds a layer of files to an image.
-func (b Build) add(img v1.Image, how string, files map[string][]byte, mode int64) (v1.Image, error) {
-	layer, err := layerOf(files, mode)
+// add adds a layer to an image.
+func (b Build) add(img v1.Image, how string, write func(*tar.Writer) error) (v1.Image, error) {
+	layer, err := layerOf(write)
 	if err != nil {
 		return nil, err
 	}
 	return mutate.Append(img, mutate.Addendum{Layer: layer, History: v1.History{Created: v1.Time{Time: b.Created}, CreatedBy: how}})
 }
 
-// layerOf returns a layer with files of the given mode, without the owners and times of the local
-// files.
-func layerOf(files map[string][]byte, mode int64) (v1.Layer, error) {
+// layerOf returns a layer, without the owners and times of the local files.
+func layerOf(write func(*tar.Writer) error) (v1.Layer, error) {
 	var archive bytes.Buffer
 	w := tar.NewWriter(&archive)
-	known := map[string]bool{".": true}
-	for _, name := range slices.Sorted(maps.Keys(files)) {
-		if err := addDirs(w, path.Dir(name), known); err != nil {
-			return nil, err
-		}
-		if err := addFile(w, name, mode, files[name]); err != nil {
-			return nil, err
-		}
-	}
-	if err := w.Close(); err != nil {
+	if err := errors.Join(write(w), w.Close()); err != nil {
 		return nil, err
 	}
 	return tarball.LayerFromOpener(func() (io.ReadCloser, error) {
 		return io.NopCloser(bytes.NewReader(archive.Bytes())), nil
 	}, tarball.WithMediaType(types.OCILayer))
+}
+
+// addTmp adds a directory in which any user may create files.
+func addTmp(w *tar.Writer) error {
+	return w.WriteHeader(&tar.Header{Typeflag: tar.TypeDir, Name: "tmp/", Mode: 0o1777, ModTime: time.Unix(0, 0)})
+}
+
+func addProgram(w *tar.Writer, program string) error {
+	content, err := os.ReadFile(program)
+	if err != nil {
+		return err
+	}
+	return addFile(w, filepath.Base(program), 0o755, content)
+}
+
+// addFiles adds files with their directories.
+func addFiles(w *tar.Writer, files map[string][]byte) error {
+	known := map[string]bool{".": true}
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if err := addDirs(w, path.Dir(name), known); err != nil {
+			return err
+		}
+		if err := addFile(w, name, 0o644, files[name]); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // addDirs adds a directory and its parents, each once: without these entries, some tools create

@@ -28,7 +28,7 @@ func file(t *testing.T, repository, content string) (path, digest string) {
 	require.NoError(t, os.WriteFile(program, []byte(content), 0o600))
 	var images []v1.Image
 	for _, architecture := range []string{"amd64", "arm64"} {
-		img, err := oci.Build{Architecture: architecture}.Image(program, map[string][]byte{"licenses/a/LICENSE": []byte("text")})
+		img, err := oci.Build{Architecture: architecture}.Image(program, oci.Extra{Licenses: map[string][]byte{"licenses/a/LICENSE": []byte("text")}})
 		require.NoError(t, err)
 		images = append(images, img)
 	}

@@ -49,7 +49,7 @@ func (r *release) image(p *program, name string) (v1.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	img, err := oci.Build{Architecture: p.target.arch, Version: r.version, Revision: r.commit, Created: r.created}.Image(p.path, texts)
+	img, err := oci.Build{Architecture: p.target.arch, Version: r.version, Revision: r.commit, Created: r.created}.Image(p.path, oci.Extra{Licenses: texts})
 	if err != nil {
 		return nil, err
 	}

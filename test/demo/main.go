@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"path/filepath"
 
-	"nodekeeper.dev/test/controlplane"
 	"nodekeeper.dev/test/programs"
 	"nodekeeper.dev/test/story"
 )
@@ -21,12 +20,10 @@ func main() {
 	story.Main(story.Demo{Name: "demo", Title: "nodekeeper, on a cluster of its own", Open: open})
 }
 
-// guide lists commands to try while everything keeps running. %[1]s is the path of the kubeconfig,
-// %[2]s a node, %[3]s the directory of the programs, and %[4]s that of a kubectl for people who have
-// none.
+// guide lists commands to try while everything keeps running. %[1]s prepares the terminal, and %[2]s
+// is a node.
 const guide = `
-  export KUBECONFIG=%[1]s
-  export PATH=%[3]s:$PATH:%[4]s
+%[1]s
   kubectl nodekeeper status
   kubectl nodekeeper explain %[2]s
   kubectl nodekeeper ui
@@ -45,8 +42,6 @@ To lose a node and bring it back:
   kubectl delete node %[2]s
   echo '{"apiVersion":"v1","kind":"Node","metadata":{"name":"%[2]s"}}' | kubectl create -f -
   kubectl get node %[2]s --show-labels
-
-To lose a process:
 `
 
 // demo is the cluster with nodekeeper in it, and its user.
@@ -62,13 +57,13 @@ func open(ctx context.Context, s *story.Stage) (*story.Story, error) {
 	if err != nil {
 		return nil, err
 	}
-	assets, err := controlplane.Assets()
+	kubectl, err := s.Kubectl(filepath.Dir(plugin))
 	if err != nil {
 		return nil, err
 	}
 	d := &demo{Stage: s, user: &user{api: s.API, want: map[string]map[string]string{}}, see: newWitness(s.Screen)}
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx)) // the events are shown until the end
-	t := &story.Story{Steps: d.steps(), Figures: d.see.figures, Guide: fmt.Sprintf(guide, s.Plane.Kubeconfig, worker1, filepath.Dir(plugin), assets), Close: stop}
+	t := &story.Story{Steps: d.steps(), Figures: d.see.figures, Guide: fmt.Sprintf(guide, kubectl, worker1), Close: stop}
 	if err := d.see.start(ctx, s.Config); err != nil {
 		return t, err
 	}

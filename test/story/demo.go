@@ -66,21 +66,21 @@ type Step struct {
 // signal ends the demo in order, the second one ends the process and its children at once.
 func Main(d Demo) {
 	keep := flag.Bool("keep", false, "keep everything running after the last step, until Ctrl-C")
+	container := flag.String("container", "", "`name` of the container that this runs in: show commands for docker exec, and write the kubeconfig to $KUBECONFIG")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	context.AfterFunc(ctx, stop)
 	logf.SetLogger(logr.Discard()) // logs of the libraries would interrupt the output
 	klog.SetLogger(logr.Discard())
-	if err := d.run(ctx, newScreen(os.Stdout), *keep); err != nil {
+	if err := d.run(ctx, &Stage{Screen: newScreen(os.Stdout), container: *container}, *keep); err != nil {
 		_, _ = fmt.Fprintf(os.Stderr, "%s: %v\n", d.Name, err)
 		os.Exit(1) //nolint:forbidigo // this is the main of the demos
 	}
 }
 
-func (d Demo) run(ctx context.Context, out *Screen, keep bool) error {
-	context.AfterFunc(ctx, func() { out.Note("Shutting down ...") })
-	out.Heading(d.Title)
-	s := &Stage{Screen: out}
+func (d Demo) run(ctx context.Context, s *Stage, keep bool) error {
+	context.AfterFunc(ctx, func() { s.Note("Shutting down ...") })
+	s.Heading(d.Title)
 	t, err := s.open(ctx, d)
 	if err == nil {
 		err = s.perform(ctx, t, keep)
@@ -104,15 +104,23 @@ func (s *Stage) perform(ctx context.Context, t *Story, keep bool) error {
 		s.saveLogs()
 	}
 	if keep {
-		s.Heading(KeepHeading)
-		s.Note(t.Guide)
-		for _, p := range s.running {
-			s.Note(fmt.Sprintf("  kill -9 %d   # %s", p.PID(), p.Identity))
-		}
+		s.guide(t)
 		s.Heading(EventsHeading)
 		<-ctx.Done() // Ctrl-C is no error here
 	}
 	return err
+}
+
+// guide prints what to try while everything keeps running.
+func (s *Stage) guide(t *Story) {
+	s.Heading(KeepHeading)
+	s.Note(t.Guide)
+	if s.container == "" { // docker exec finds no kill in the image
+		s.Note("To end a process:\n")
+		for _, p := range s.running {
+			s.Note(fmt.Sprintf("  kill -9 %d   # %s", p.PID(), p.Identity))
+		}
+	}
 }
 
 // play runs the steps until one fails, or the limit has passed.

@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/test/controlplane"
@@ -39,8 +40,9 @@ type Stage struct {
 	Config *rest.Config
 	API    client.Client
 
-	running []*programs.Program
-	gone    []*programs.Program // killed or stopped on purpose
+	container string // that this runs in; empty: in none
+	running   []*programs.Program
+	gone      []*programs.Program // killed or stopped on purpose
 }
 
 func (s *Stage) open(ctx context.Context, d Demo) (*Story, error) {
@@ -52,6 +54,9 @@ func (s *Stage) open(ctx context.Context, d Demo) (*Story, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err // Ctrl-C: a control plane can be stopped only when it has started
 	}
+	if err := s.shareKubeconfig(); err != nil {
+		return nil, err
+	}
 	s.Config = rest.CopyConfig(s.Plane.Config)
 	s.Config.QPS = -1
 	s.Config.WarningHandler = rest.NoWarnings{}
@@ -59,6 +64,28 @@ func (s *Stage) open(ctx context.Context, d Demo) (*Story, error) {
 		return nil, fmt.Errorf("connecting to the API server: %w", err)
 	}
 	return d.Open(ctx, s)
+}
+
+// shareKubeconfig puts the kubeconfig where all programs of the container look for it.
+func (s *Stage) shareKubeconfig() error {
+	if s.container == "" {
+		return nil
+	}
+	content, err := os.ReadFile(s.Plane.Kubeconfig)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(os.Getenv(clientcmd.RecommendedConfigPathEnvVar), content, 0o600)
+}
+
+// Kubectl returns the commands after which the kubectl of another terminal, and the plugin in a
+// directory, work on this cluster.
+func (s *Stage) Kubectl(plugin string) (string, error) {
+	if s.container != "" {
+		return fmt.Sprintf("  alias kubectl='docker exec -i %s kubectl'", s.container), nil
+	}
+	assets, err := controlplane.Assets() // contain a kubectl for people who have none
+	return fmt.Sprintf("  export KUBECONFIG=%s\n  export PATH=%s:$PATH:%s", s.Plane.Kubeconfig, plugin, assets), err
 }
 
 // close ends everything that runs and waits for it.

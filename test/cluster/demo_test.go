@@ -1,0 +1,62 @@
+package cluster_test
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"nodekeeper.dev/test/pages"
+	"nodekeeper.dev/test/repository"
+)
+
+const demoPage = "docs/tutorials/demo-image.md"
+
+// demoTreatments run the container of the page in a pod. No terminal waits for a pod, so the walk
+// waits until the demo has shown everything.
+var demoTreatments = pages.Treatments{
+	{Prefix: "docker load --input ", Instead: `"$CLUSTER_SCRIPTS/load-image.sh" `, Kind: pages.Build, Why: "the image store of the nodes"},
+	{
+		Prefix: "docker run --rm --name nodekeeper-demo --network host nodekeeper-demo:dev -keep",
+		Instead: `kubectl run nodekeeper-demo --image=nodekeeper-demo:dev --image-pull-policy=IfNotPresent -- -keep
+until kubectl logs nodekeeper-demo 2>/dev/null | grep -q "^Events from now on"; do sleep 1; done`,
+		Why: "a pod, without Docker",
+	},
+	{Prefix: "docker exec -i nodekeeper-demo kubectl get ", Instead: "kubectl exec -i nodekeeper-demo -- kubectl get ", Kind: pages.Look, Why: "the same in a pod"},
+	{Prefix: "docker exec -i nodekeeper-demo kubectl nodekeeper ", Instead: "kubectl exec -i nodekeeper-demo -- kubectl nodekeeper ", Kind: pages.Look, Why: "the same in a pod"},
+	{Prefix: "docker exec -i nodekeeper-demo ", Instead: "kubectl exec -i nodekeeper-demo -- ", Why: "the same in a pod"},
+	{
+		Prefix:  `echo '{"apiVersion":"v1","kind":"Node","metadata":{"name":"worker-2"}}' | docker exec -i nodekeeper-demo `,
+		Instead: `echo '{"apiVersion":"v1","kind":"Node","metadata":{"name":"worker-2"}}' | kubectl exec -i nodekeeper-demo -- `, Why: "the same in a pod",
+	},
+}
+
+func TestEveryCommandOfTheDemoImageIsKnown(t *testing.T) {
+	assert.Empty(t, demoTreatments.Check(readPage(t, demoPage), map[string]string{
+		"docker exec -i nodekeeper-demo kubectl nodekeeper ui": "TestKeepShowsHowToLookAround does, on this machine",
+	}))
+}
+
+// TestDemoImage types the page about the image of the demo.
+func TestDemoImage(t *testing.T) {
+	r := connect(t)
+	t.Cleanup(func() { r.kubectl(t, "delete", "pod", "nodekeeper-demo", "--ignore-not-found", "--now") })
+	p := readPage(t, demoPage)
+	promised, err := p.Promised(`It takes about (\w+) minutes`)
+	require.NoError(t, err)
+	root, err := repository.Root()
+	require.NoError(t, err)
+	scripts, err := filepath.Abs(r.scripts)
+	require.NoError(t, err)
+	walk := &pages.Walk{
+		Page: p, Treatments: demoTreatments, LookFor: lookAgainFor,
+		Shell: pages.NewShell(t, filepath.Join(root, "bin", "images", "demo"), scriptsEnv+"="+scripts),
+	}
+	took, err := walk.Type(t.Context(), t.Logf)
+	if err != nil {
+		r.kubectl(t, "logs", "nodekeeper-demo")
+	}
+	require.NoError(t, err)
+	assert.Less(t, took, promised, "the duration promised by the page")
+}
