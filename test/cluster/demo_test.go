@@ -41,17 +41,15 @@ func TestEveryCommandOfTheDemoImageIsKnown(t *testing.T) {
 // TestDemoImage types the page about the image of the demo.
 func TestDemoImage(t *testing.T) {
 	r := connect(t)
-	t.Cleanup(func() { r.kubectl(t, "delete", "pod", "nodekeeper-demo", "--ignore-not-found", "--now") })
+	defer func() { r.kubectl(t, "delete", "pod", "nodekeeper-demo", "--ignore-not-found", "--now") }()
 	p := readPage(t, demoPage)
 	promised, err := p.Promised(`It takes about (\w+) minutes`)
 	require.NoError(t, err)
 	root, err := repository.Root()
 	require.NoError(t, err)
-	scripts, err := filepath.Abs(r.scripts)
-	require.NoError(t, err)
 	walk := &pages.Walk{
 		Page: p, Treatments: demoTreatments, LookFor: lookAgainFor,
-		Shell: pages.NewShell(t, filepath.Join(root, "bin", "images", "demo"), scriptsEnv+"="+scripts),
+		Shell: pages.NewShell(t, filepath.Join(root, "bin", "images", "demo"), r.forScripts(t)),
 	}
 	took, err := walk.Type(t.Context(), t.Logf)
 	if err != nil {

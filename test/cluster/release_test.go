@@ -2,12 +2,10 @@ package cluster_test
 
 import (
 	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	corev1 "k8s.io/api/core/v1"
 
 	"nodekeeper.dev/test/pages"
 )
@@ -39,28 +37,19 @@ func TestEveryCommandOfTheReleaseIsKnown(t *testing.T) {
 	}))
 }
 
-// TestRelease types the page about the files of a release.
-func TestRelease(t *testing.T) {
-	r := connect(t)
+func (r *realCluster) typeRelease(t *testing.T) {
 	dir := os.Getenv(releaseEnv)
 	if dir == "" {
 		t.Skip("there is no release: make cluster-test makes one of a commit")
 	}
 	p := readPage(t, releasePage)
-	promised, err := p.Promised(`It takes about\s(\w+) minutes`)
-	require.NoError(t, err)
-	zone := corev1.LabelTopologyZone + "=" + r.nodeOf(t, r.nodes[0]).Labels[corev1.LabelTopologyZone]
-	defer r.startOver(t, zone, r.nodes...)
-	scripts, err := filepath.Abs(r.scripts)
+	promised, err := p.Promised(`It takes about (\w+) minutes`)
 	require.NoError(t, err)
 	walk := &pages.Walk{
 		Page: p, Treatments: releaseTreatments, LookFor: lookAgainFor, Names: namesOf(r),
-		Shell: pages.NewShell(t, dir, scriptsEnv+"="+scripts),
+		Shell: pages.NewShell(t, dir, r.forScripts(t)),
 	}
 	took, err := walk.Type(t.Context(), t.Logf)
-	if err != nil {
-		r.showServices(t)
-	}
 	require.NoError(t, err)
 	assert.Less(t, took, promised, "the duration promised by the page")
 }

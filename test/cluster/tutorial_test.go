@@ -93,13 +93,22 @@ func TestREADMEInstallsAsTheTutorialDoes(t *testing.T) {
 }
 
 // TestTutorial types what the tutorial has people type, and compares what comes with what the page
-// shows.
+// shows. Then it does the same with the page about the files of a release.
 func TestTutorial(t *testing.T) {
 	r := connect(t)
 	defer r.becomeMinikube(t)()
+	typeTutorial(t, treatments, namesOf(r), r.forScripts(t))
+	if !t.Failed() {
+		t.Run("FromARelease", r.typeRelease)
+	}
+}
+
+// forScripts returns the setting of a shell that types pages.
+func (r *realCluster) forScripts(t *testing.T) string {
+	t.Helper()
 	scripts, err := filepath.Abs(r.scripts)
 	require.NoError(t, err)
-	typeTutorial(t, treatments, namesOf(r), scriptsEnv+"="+scripts)
+	return scriptsEnv + "=" + scripts
 }
 
 // typeTutorial types the tutorial into a shell with these settings, and compares what comes with
@@ -136,7 +145,7 @@ func TestTutorialOnMinikube(t *testing.T) {
 func namesOf(r *realCluster) *strings.Replacer {
 	const first, second = "minikube", "minikube-m02"
 	last := r.nodes[len(r.nodes)-1]
-	return strings.NewReplacer("overlays/"+first, "overlays/"+first, hashOf(second), hashOf(last), second, last, first, r.nodes[0], "amd64", runtime.GOARCH)
+	return strings.NewReplacer("overlays/"+first, "overlays/"+first, "install-"+first, "install-"+first, hashOf(second), hashOf(last), second, last, first, r.nodes[0], "amd64", runtime.GOARCH)
 }
 
 func hashOf(name string) string {
