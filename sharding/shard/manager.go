@@ -48,7 +48,9 @@ func (m *sharded) Start(ctx context.Context) error {
 	go func() {
 		select {
 		case <-ctx.Done():
-			s.leave(running)
+			if !s.options.KeepObjects {
+				s.leave(running)
+			}
 		case <-s.right.ended:
 		case <-keeping.Done():
 		}
@@ -67,7 +69,7 @@ func (m *sharded) Start(ctx context.Context) error {
 		logf.FromContext(ctx).Info("Lost the Lease of this shard", "shard", s.options.Name)
 		return errors.Join(ErrLeaseLost, err)
 	}
-	if err != nil || s.isAtWork() { // other shards must not take over before the Lease expires
+	if err != nil || s.isAtWork() || s.options.KeepObjects { // other shards must not take over before the Lease expires
 		s.keeper.Abandon()
 	}
 	release()

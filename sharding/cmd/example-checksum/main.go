@@ -42,12 +42,14 @@ func main() {
 func run(ctx context.Context, args []string, stderr io.Writer) error {
 	var ring, namespace, leaseNamespace, name, journalFile, metricsAddress string
 	var leaseDuration, work time.Duration
+	var keepObjects bool
 	fs := flag.NewFlagSet("example-checksum", flag.ContinueOnError)
 	fs.StringVar(&ring, "ring", "", "`name` of the ClusterRing; if empty, work on all Secrets, without a ring")
 	fs.StringVar(&namespace, "namespace", "", "`namespace` of the Secrets; if empty, all namespaces")
 	fs.StringVar(&leaseNamespace, "lease-namespace", "", "`namespace` of this shard's Lease (default $POD_NAMESPACE, or else that of the service account)")
 	fs.StringVar(&name, "shard-name", defaultName(), "`name` of this shard and of its Lease; by default $POD_NAME, or else the host name")
 	fs.DurationVar(&leaseDuration, "lease-duration", 15*time.Second, "how long the Lease is valid without a renewal")
+	fs.BoolVar(&keepObjects, "keep-objects", false, "when this shard stops, keep its Secrets for the next process of its name, as in a StatefulSet")
 	fs.DurationVar(&work, "work", 0, "how long to sleep in each reconcile")
 	fs.StringVar(&journalFile, "journal", "", "`file` to which to append a line whenever work on a Secret begins or ends, or a Secret is released")
 	fs.StringVar(&metricsAddress, "metrics-bind-address", "0", "`address` of the metrics endpoint; 0 disables it")
@@ -71,7 +73,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	cfg.UserAgent = "example-checksum/" + name
 	s, err := shard.New(cfg, shard.Options{
 		Ring: ring, Kinds: []client.Object{&corev1.Secret{}, &corev1.ConfigMap{}}, Standalone: ring == "",
-		Name: name, Namespace: leaseNamespace, LeaseDuration: leaseDuration, Acknowledged: j.acknowledged,
+		Name: name, Namespace: leaseNamespace, LeaseDuration: leaseDuration, KeepObjects: keepObjects, Acknowledged: j.acknowledged,
 	})
 	if err != nil {
 		return err

@@ -63,6 +63,8 @@ type victim struct {
 	journal string
 	program *programs.Program
 	proxy   *faultproxy.Proxy
+	// keeps is set if the shard keeps its objects when it stops.
+	keeps bool
 	// froze and woken are the start and the end of the last long freeze, by the API server's clock,
 	// or zero.
 	froze, woken time.Time
@@ -73,10 +75,12 @@ func (x *chaos) start(name string) {
 	x.t.Helper()
 	x.next++
 	proxy, _, kubeconfig := x.viaProxy()
-	v := &victim{process: process{name: name}, journal: filepath.Join(x.dir, fmt.Sprintf("journal-%d", x.next)), proxy: proxy}
+	v := &victim{
+		process: process{name: name}, journal: filepath.Join(x.dir, fmt.Sprintf("journal-%d", x.next)), proxy: proxy, keeps: x.random.IntN(2) == 0,
+	}
 	behind := *x.cluster
 	behind.kubeconfig = kubeconfig
-	v.program = behind.example(name, v.journal, "--work=50ms", "--lease-duration="+duringLease.String())
+	v.program = behind.example(name, v.journal, "--work=50ms", "--lease-duration="+duringLease.String(), fmt.Sprintf("--keep-objects=%t", v.keeps))
 	x.alive, x.all = append(x.alive, v), append(x.all, v)
 }
 
@@ -112,9 +116,14 @@ func (x *chaos) act(ctx context.Context) {
 			x.start(x.fresh())
 		}
 	case 1:
-		x.done["leave"]++
 		assert.NoError(x.t, v.program.Stop(time.Minute))
 		x.gone(v)
+		if v.keeps {
+			x.done["roll"]++
+			x.start(v.name)
+		} else {
+			x.done["leave"]++
+		}
 	case 2:
 		x.done["kill"]++
 		assert.NoError(x.t, v.program.Kill())
@@ -159,7 +168,7 @@ func (x *chaos) freeze(ctx context.Context, v *victim, long time.Duration) {
 func (*chaos) pause(_ context.Context, d time.Duration) { <-time.After(d) }
 
 // TestExclusion covers R32 and R33: no object is reconciled twice at the same time while shards
-// join, leave, are killed, frozen and partitioned, return under their names, and miss responses of
+// join, leave, are rolled, killed, frozen and partitioned, return under their names, and miss responses of
 // the API server. With odd seeds, the ring controls no resources, so that shards complete
 // hand-overs themselves. It runs before the other tests, because their shards would slow it down.
 func TestExclusion(t *testing.T) {

@@ -149,9 +149,11 @@ func (c *cluster) shardByHand(name string) {
 }
 
 // lease returns the Lease of web-0.
-func (c *cluster) lease(t require.TestingT) *coordinationv1.Lease {
+func (c *cluster) lease(t require.TestingT) *coordinationv1.Lease { return c.leaseOf(t, "web-0") }
+
+func (c *cluster) leaseOf(t require.TestingT, name string) *coordinationv1.Lease {
 	l := &coordinationv1.Lease{}
-	require.NoError(t, c.Get(c.t.Context(), types.NamespacedName{Namespace: c.namespace, Name: "web-0"}, l))
+	require.NoError(t, c.Get(c.t.Context(), types.NamespacedName{Namespace: c.namespace, Name: name}, l))
 	return l
 }
 
