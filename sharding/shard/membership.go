@@ -2,6 +2,7 @@ package shard
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -89,6 +90,9 @@ func (s *Shard) leave(ctx context.Context) {
 	for !s.isEmpty(ctx) {
 		select {
 		case <-ctx.Done():
+			if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
+				logf.FromContext(ctx).Info("Leaving before all objects have moved: see LeaveTimeout", "shard", s.options.Name, "objects", s.count(), "waited", s.options.LeaveTimeout.String())
+			}
 			return
 		case <-tick.C:
 		}

@@ -144,6 +144,12 @@ func (b *tab) exec(script string, args ...any) {
 	eval[chromedp.Void](b, script, args...)
 }
 
+// click clicks on what a selector finds, as soon as it finds something.
+func (b *tab) click(selector string) {
+	b.t.Helper()
+	b.until(`(() => { const found = document.querySelector(%q); found?.click(); return found !== null })()`, selector)
+}
+
 // until waits until an expression in the page is true, which is looked at before each frame.
 func (b *tab) until(expression string, args ...any) {
 	b.t.Helper()

@@ -63,7 +63,7 @@ func TestPageShowsANodeThatChangesAllTheTime(t *testing.T) {
 		}
 	}()
 	t.Cleanup(func() { close(stop); <-stopped })
-	b.exec(`document.querySelector('#rows .row:not([hidden])').click()`)
+	b.click(`#rows .row:not([hidden])`)
 	for range 2 {
 		read := src.reads.Load()
 		b.until(`document.querySelector('#detail-body').textContent.includes('it was read')`)
@@ -74,7 +74,7 @@ func TestPageShowsANodeThatChangesAllTheTime(t *testing.T) {
 // TestAgesOfANodeGrow while it is shown.
 func TestAgesOfANodeGrow(t *testing.T) {
 	b, _ := openSlowly(t, 1, 0)
-	b.exec(`document.querySelector('#rows .row:not([hidden])').click()`)
+	b.click(`#rows .row:not([hidden])`)
 	b.until(`document.querySelector('#detail-body time') !== null`)
 	b.until(`parseInt(document.querySelector('#detail-body time').textContent) >= 3`)
 }
@@ -82,7 +82,7 @@ func TestAgesOfANodeGrow(t *testing.T) {
 // TestPageDoesNotReadNodesThatItPasses while a key is held.
 func TestPageDoesNotReadNodesThatItPasses(t *testing.T) {
 	b, src := openSlowly(t, 100, 0)
-	b.exec(`document.querySelector('#rows .row:not([hidden])').click()`)
+	b.click(`#rows .row:not([hidden])`)
 	b.exec(`new Promise((done) => {
 		let n = 0;
 		const press = () => {

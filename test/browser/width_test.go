@@ -107,14 +107,14 @@ func (b *tab) checkPanels() {
 // checkDetail opens a node and closes it again.
 func (b *tab) checkDetail(size screen) {
 	b.t.Helper()
-	b.exec(`document.querySelector('#rows .row:not([hidden])').click()`)
+	b.click(`#rows .row:not([hidden])`)
 	b.until(`document.querySelector('#detail-body').textContent.includes('The node has its saved labels.')`)
 	top, width := eval[float64](b, `document.querySelector('#detail').getBoundingClientRect().top`), eval[float64](b, `document.querySelector('#detail').clientWidth`)
 	assert.Less(b.t, top, float64(size.height)/3, "it is seen without scrolling")
 	assert.GreaterOrEqual(b.t, width, 355.0)
 	assert.True(b.t, eval[bool](b, `(() => { const r = document.querySelector('#close').getBoundingClientRect(); return r.top >= 0 && r.right <= innerWidth && r.bottom <= innerHeight; })()`), "its button to close it")
 	b.leavePictures(fmt.Sprintf("%d-node", size.width))
-	b.exec(`document.querySelector('#close').click()`)
+	b.click(`#close`)
 	b.until(`document.querySelector('#detail').hidden`)
 	assert.True(b.t, eval[bool](b, `document.activeElement === document.querySelector('#grid')`))
 }

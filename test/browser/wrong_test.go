@@ -68,6 +68,6 @@ func TestPageLinksWhatIsMalformedToItsNode(t *testing.T) {
 		assert.Equal(t, gone.Name, eval[string](b, `document.querySelector('%s .unlinked').textContent`, list))
 		assert.Equal(t, n.Name, eval[string](b, `document.querySelector('%s .link').textContent`, list))
 	}
-	b.exec(`document.querySelector('#queue .link').click()`)
+	b.click(`#queue .link`)
 	b.until(`document.querySelector('#detail-body').textContent.includes('The node has its saved labels.')`)
 }
