@@ -64,7 +64,7 @@ type Controller struct {
 	metrics metrics
 	mu      sync.Mutex
 	// pods records what was seen of the pods of joining shards, by ring and shard.
-	pods map[string]map[string]podSeen
+	pods map[string]map[string]*podSeen
 	// written records when this process last wrote the status of each ring.
 	written map[string]time.Time
 	// direct records when the Leases of a ring with unlabelled controlled resources were last seen
@@ -74,7 +74,7 @@ type Controller struct {
 
 // Register adds the controller and its observer to the manager and registers their metrics.
 func (c *Controller) Register(mgr manager.Manager, registry prometheus.Registerer) error {
-	c.metrics, c.written, c.direct, c.pods = newMetrics(), map[string]time.Time{}, map[string]time.Time{}, map[string]map[string]podSeen{}
+	c.metrics, c.written, c.direct, c.pods = newMetrics(), map[string]time.Time{}, map[string]time.Time{}, map[string]map[string]*podSeen{}
 	for _, collector := range c.metrics.all() {
 		if err := registry.Register(collector); err != nil {
 			return fmt.Errorf("registering the metrics of rings: %w", err)
@@ -138,7 +138,7 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	prefix := c.Observer.PrefixOf(ring)
 	shards, rejected := Shards(seen, prefix, inTable)
-	look := c.awaitPods(ctx, ring, shards, now)
+	recheck := c.awaitPods(ctx, ring, shards, now)
 	table, wait := Next(ring.Status.Table, shards, settleOf(ring), now)
 	pause, held := retryPeriod, c.heldBack(ring, shards, now)
 	confirmed := c.confirm(ctx, ring, table)
@@ -154,7 +154,7 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if len(held) > 0 {
 		pause = earliest(pause, retryPeriod)
 	}
-	return reconcile.Result{RequeueAfter: earliest(wait, look, pause, retryAfter(ring, shards, prefix))}, nil
+	return reconcile.Result{RequeueAfter: earliest(wait, recheck, pause, retryAfter(ring, shards, prefix))}, nil
 }
 
 // guard adds the finalizer that delays the ring's deletion until its sharding metadata is removed.

@@ -6,73 +6,117 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"nodekeeper.dev/sharding/api/v1alpha1"
 )
 
 const (
-	// podPeriod is the interval at which the pod of a joining shard is read until it is ready.
+	// podPeriod is the interval at which the pod of a new shard is read until it is ready.
 	podPeriod = time.Second
+	// maxPodReads bounds the reads in one reconcile, and with it the load while many shards start.
+	maxPodReads = 10
 	// maxUnready bounds how long a shard whose pod is not ready waits for its first objects.
 	maxUnready = 10 * time.Minute
 )
 
-// podSeen is what was last read of the pod of a joining shard.
+// podSeen is what was last read of the pod of a new shard.
 type podSeen struct {
+	// asked is when the pod was last read, and unready when it was last not known to be ready.
 	asked, unready time.Time
 	isReady        bool
 }
 
-// awaitPods marks the new shards whose pods are not ready, as if they had just joined. A Deployment
-// ends an old pod as soon as a new one is ready, and a join and a leave within the settle time make
-// one change. awaitPods returns the delay until the next look, or zero if there is none.
+// awaitPods marks new shards whose pods are not ready, and restarts their settle time. A Deployment
+// deletes an old pod as soon as a new one is ready, so the join and the leave then make one change
+// of the table. It returns the delay until the next read, or zero if there is none.
 func (c *Controller) awaitPods(ctx context.Context, ring *v1alpha1.ClusterRing, shards []Shard, now time.Time) (pause time.Duration) {
-	members, before := assigned(ring.Status.Table).Shards, c.podsSeen(ring.Name)
-	isAnyLost, after := isAnyLost(members, shards), map[string]podSeen{}
+	members := assigned(ring.Status.Table).Shards
+	seen := c.podsOf(ring.Name, newShards(ring, members, shards), now)
+	var due []string
+	for name, pod := range seen {
+		if !pod.isReady && (isAnyLost(members, shards) || now.Sub(pod.asked) >= podPeriod) {
+			due = append(due, name)
+		}
+	}
+	slices.SortFunc(due, func(a, b string) int { return seen[a].asked.Compare(seen[b].asked) })
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
 	for i := range shards {
 		s := &shards[i]
-		_, isMember := slices.BinarySearch(members, s.Name)
-		if s.State != Ready || isMember || len(members) == 0 || settleOf(ring) == 0 || now.Sub(s.Joined) > maxUnready {
+		pod := seen[s.Name]
+		if pod == nil {
 			continue
 		}
-		seen := before[s.Name]
-		if !seen.isReady && (isAnyLost || now.Sub(seen.asked) >= podPeriod) {
-			seen.asked, seen.isReady = now, c.isPodReady(ctx, s)
-			if !seen.isReady {
-				seen.unready = now
-			}
+		if at := slices.Index(due, s.Name); at >= 0 && at < maxPodReads {
+			c.readPod(ctx, ring, s, pod, now)
 		}
-		if seen.unready.After(s.Joined) {
-			s.Joined = seen.unready
+		s.Unready = !pod.isReady && now.Sub(s.Joined) <= maxUnready
+		if pod.unready.After(s.Joined) {
+			s.Joined = pod.unready
 		}
-		if s.Unready = !seen.isReady; s.Unready {
+		if s.Unready {
 			pause = podPeriod
 		}
-		after[s.Name] = seen
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.pods[ring.Name] = after
 	return pause
 }
 
-func (c *Controller) podsSeen(ring string) map[string]podSeen {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.pods[ring]
+// newShards returns the names of the shards that wait until they may take slots from others.
+func newShards(ring *v1alpha1.ClusterRing, members []string, shards []Shard) (names []string) {
+	if len(members) == 0 || settleOf(ring) == 0 {
+		return nil
+	}
+	for _, s := range shards {
+		if _, isMember := slices.BinarySearch(members, s.Name); s.State == Ready && !isMember {
+			names = append(names, s.Name)
+		}
+	}
+	return names
 }
 
-// isPodReady reports whether the pod of a shard is ready. A shard without a pod of its name, or whose
-// pod cannot be read, does not wait for it.
-func (c *Controller) isPodReady(ctx context.Context, s *Shard) bool {
-	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
-	defer cancel()
-	pod, err := c.Pods.Pods(s.Lease.Namespace).Get(ctx, s.Name, metav1.GetOptions{})
-	if err != nil {
-		return true
+// podsOf returns what was seen of the pods of the named shards, and forgets the others. Before the
+// first read, a pod counts as not ready: the process may have just become the leader.
+func (c *Controller) podsOf(ring string, names []string, now time.Time) map[string]*podSeen {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	after := map[string]*podSeen{}
+	for _, name := range names {
+		if after[name] = c.pods[ring][name]; after[name] == nil {
+			after[name] = &podSeen{unready: now}
+		}
 	}
-	return slices.ContainsFunc(pod.Status.Conditions, func(one corev1.PodCondition) bool {
-		return one.Type == corev1.PodReady && one.Status == corev1.ConditionTrue
+	c.pods[ring] = after
+	return after
+}
+
+// readPod reads the pod of a shard. A shard without a pod of its name, or whose pod the sharder may
+// not read, does not wait for it.
+func (c *Controller) readPod(ctx context.Context, ring *v1alpha1.ClusterRing, s *Shard, seen *podSeen, now time.Time) {
+	isFirst := seen.asked.IsZero()
+	seen.asked = now
+	pod, err := c.Pods.Pods(s.Lease.Namespace).Get(ctx, s.Name, metav1.GetOptions{})
+	log := logf.FromContext(ctx).WithValues("ring", ring.Name, "shard", s.Name)
+	switch {
+	case apierrors.IsNotFound(err):
+		seen.isReady = true
+	case apierrors.IsForbidden(err):
+		seen.isReady = true
+		log.Info("Not waiting until the pod of a new shard is ready: this needs the right to get pods", "error", err.Error())
+	case err == nil && isPodReady(pod):
+		seen.isReady = true
+	default:
+		seen.unready = now
+		if isFirst {
+			log.Info("Waiting until the pod of a new shard is ready")
+		}
+	}
+}
+
+func isPodReady(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(condition corev1.PodCondition) bool {
+		return condition.Type == corev1.PodReady && condition.Status == corev1.ConditionTrue
 	})
 }

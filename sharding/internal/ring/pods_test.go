@@ -1,7 +1,8 @@
 package ring
 
 import (
-	"context"
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -45,7 +46,7 @@ func podOf(ready corev1.ConditionStatus) *corev1.Pod {
 func TestShardTakesNoObjectsBeforeItsPodIsReady(t *testing.T) {
 	t.Parallel()
 	clients := fake.NewClientset(podOf(corev1.ConditionFalse))
-	c, ring := &Controller{Pods: clients.CoreV1(), pods: map[string]map[string]podSeen{}}, ringOfOne()
+	c, ring := &Controller{Pods: clients.CoreV1(), pods: map[string]map[string]*podSeen{}}, ringOfOne()
 	start := time.Unix(1000, 0)
 	joinsAt := func(second int) bool {
 		now, shards := start.Add(time.Duration(second)*time.Second), joining(start)
@@ -64,8 +65,44 @@ func TestShardTakesNoObjectsBeforeItsPodIsReady(t *testing.T) {
 	for second := 100; second < 109; second++ {
 		require.False(t, joinsAt(second), "after %d s", second)
 	}
-	assert.True(t, joinsAt(109), "ten seconds after the last look that found it not ready")
+	assert.True(t, joinsAt(109), "ten seconds after the last read that found it not ready")
 	assert.Len(t, clients.Actions(), 1)
+}
+
+// TestFailedReadIsRepeated: an API server that is busy says nothing about the pod.
+func TestFailedReadIsRepeated(t *testing.T) {
+	t.Parallel()
+	clients, fails := fake.NewClientset(podOf(corev1.ConditionTrue)), true
+	clients.PrependReactor("get", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return fails, nil, apierrors.NewTooManyRequestsError("busy")
+	})
+	c, ring, start := &Controller{Pods: clients.CoreV1(), pods: map[string]map[string]*podSeen{}}, ringOfOne(), time.Unix(1000, 0)
+	shards := joining(start)
+	assert.Equal(t, podPeriod, c.awaitPods(t.Context(), ring, shards, start))
+	assert.True(t, shards[0].Unready)
+	fails = false
+	shards = joining(start)
+	assert.Zero(t, c.awaitPods(t.Context(), ring, shards, start.Add(podPeriod)))
+	assert.False(t, shards[0].Unready)
+}
+
+// TestManyNewShardsAreReadInTurn, and the load on the API server does not grow with their number.
+func TestManyNewShardsAreReadInTurn(t *testing.T) {
+	t.Parallel()
+	clients, start := fake.NewClientset(), time.Unix(1000, 0)
+	c, ring := &Controller{Pods: clients.CoreV1(), pods: map[string]map[string]*podSeen{}}, ringOfOne()
+	var shards []Shard
+	for i := range 3 * maxPodReads {
+		one := joining(start)[0]
+		one.Name = fmt.Sprintf("new-%02d", i)
+		shards = append(shards, one)
+	}
+	for round := range 2 {
+		assert.Equal(t, podPeriod, c.awaitPods(t.Context(), ring, slices.Clone(shards), start.Add(time.Duration(round)*podPeriod)))
+		assert.Len(t, clients.Actions(), (round+1)*maxPodReads)
+	}
+	assert.Zero(t, c.awaitPods(t.Context(), ring, slices.Clone(shards), start.Add(2*podPeriod)))
+	assert.Len(t, clients.Actions(), 3*maxPodReads)
 }
 
 // TestLeaverIsReplacedByAShardWhosePodIsReady: the others wait for leavers of their own.
@@ -94,28 +131,28 @@ func TestAwaitPodsNeverStopsAJoin(t *testing.T) {
 	forbidden.PrependReactor("get", "pods", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(corev1.Resource("pods"), "new", nil)
 	})
-	unready := fake.NewClientset(podOf(corev1.ConditionFalse))
+	unready := func() *fake.Clientset { return fake.NewClientset(podOf(corev1.ConditionFalse)) }
 	start := time.Unix(1000, 0)
 	for name, tc := range map[string]struct {
 		clients *fake.Clientset
 		change  func(*v1alpha1.ClusterRing)
 		after   time.Duration
 	}{
-		"no pod":            {clients: fake.NewClientset()},
-		"no right":          {clients: forbidden},
-		"no settle time":    {clients: unready, change: func(r *v1alpha1.ClusterRing) { r.Spec.Handover.Settle = nil }},
-		"the first shard":   {clients: unready, change: func(r *v1alpha1.ClusterRing) { r.Status.Table = nil }},
-		"over ten minutes":  {clients: unready, after: maxUnready + time.Second},
-		"a shard in place ": {clients: unready, change: func(r *v1alpha1.ClusterRing) { r.Status.Table, _ = Next(nil, joining(start), 0, start) }},
+		"no pod":           {clients: fake.NewClientset()},
+		"no right":         {clients: forbidden},
+		"no settle time":   {clients: unready(), change: func(r *v1alpha1.ClusterRing) { r.Spec.Handover.Settle = nil }},
+		"the first shard":  {clients: unready(), change: func(r *v1alpha1.ClusterRing) { r.Status.Table = nil }},
+		"over ten minutes": {clients: unready(), after: maxUnready + time.Second},
+		"a shard in place": {clients: unready(), change: func(r *v1alpha1.ClusterRing) { r.Status.Table, _ = Next(nil, joining(start), 0, start) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c, ring, shards := &Controller{Pods: tc.clients.CoreV1(), pods: map[string]map[string]podSeen{}}, ringOfOne(), joining(start)
+			c, ring, shards := &Controller{Pods: tc.clients.CoreV1(), pods: map[string]map[string]*podSeen{}}, ringOfOne(), joining(start)
 			if tc.change != nil {
 				tc.change(ring)
 			}
-			assert.Zero(t, c.awaitPods(context.Background(), ring, shards, start.Add(tc.after)))
-			assert.Equal(t, start, shards[0].Joined)
+			assert.Zero(t, c.awaitPods(t.Context(), ring, shards, start.Add(tc.after)))
+			assert.False(t, shards[0].Unready)
 		})
 	}
 }

@@ -17,7 +17,7 @@ const maxSettles = 4
 // delay, and otherwise zero.
 func Next(old *v1alpha1.Table, shards []Shard, settle time.Duration, now time.Time) (next *v1alpha1.Table, wait time.Duration) {
 	live := []string{} // encoded as an empty list, not as null
-	var members, silent, late []string
+	var members, silent, unready []string
 	before := assigned(old)
 	var joiners []Shard
 	lost := isAnyLost(before.Shards, shards)
@@ -35,7 +35,7 @@ func Next(old *v1alpha1.Table, shards []Shard, settle time.Duration, now time.Ti
 				silent = append(silent, s.Name)
 			}
 		case s.State == Ready && s.Unready:
-			late = append(late, s.Name)
+			unready = append(unready, s.Name)
 		case s.State == Ready:
 			joiners = append(joiners, s)
 		}
@@ -49,7 +49,7 @@ func Next(old *v1alpha1.Table, shards []Shard, settle time.Duration, now time.Ti
 		wait = due.Sub(now)
 	}
 	if alone {
-		members = append(members, late...)
+		members = append(members, unready...)
 	}
 	after := before.With(members)
 	next = tableOf(live, after, withoutSilent(after, silent))

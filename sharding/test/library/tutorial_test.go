@@ -81,9 +81,13 @@ func TestTutorial(t *testing.T) {
 			showLogs(t, dir)
 		}
 	})
+	all := treatments
+	if !controlplane.HasMutatingPolicies(t, plane.Kubeconfig) {
+		all = append(pages.Treatments{{Prefix: "kubectl delete mutatingadmissionpolicybinding,", Kind: pages.Skip}}, all...) // the page: on 1.36 or newer
+	}
 	shown, came := placement{}, placement{}
 	walk := &pages.Walk{
-		Page: p, Treatments: treatments, Shell: pages.NewShell(t, dir), LookFor: patience, Names: ownKubeconfig(t, p, plane.Kubeconfig),
+		Page: p, Treatments: all, Shell: pages.NewShell(t, dir), LookFor: patience, Names: ownKubeconfig(t, p, plane.Kubeconfig),
 		Adapt: func(step pages.Step, ofPage, ofRun []string) ([]string, []string) {
 			return shown.withoutShards(step, ofPage), came.withoutShards(step, ofRun)
 		},
