@@ -1,6 +1,6 @@
 // Package oci packs built programs as container images. It needs no container daemon and no base
-// image: an image contains the program and, in a release, the licences of the modules linked into
-// it. The same programs give the same images, byte for byte.
+// image: an image contains the program, in a release the licences of the modules linked into it, and
+// for the demo the programs that it starts. The same programs give the same images, byte for byte.
 package oci
 
 import (
@@ -46,6 +46,14 @@ type Extra struct {
 	Env, Args []string
 }
 
+// ports returns the ports that a service serves: metrics and probes.
+func (e Extra) ports() map[string]struct{} {
+	if len(e.Programs) > 0 {
+		return nil // it is no service
+	}
+	return map[string]struct{}{"8080/tcp": {}, "8081/tcp": {}}
+}
+
 // Image returns the image of a program, which must be static; the cluster provides the API server's
 // certificate to the pod.
 func (b Build) Image(program string, extra Extra) (v1.Image, error) {
@@ -59,7 +67,7 @@ func (b Build) Image(program string, extra Extra) (v1.Image, error) {
 			User:         user,
 			Entrypoint:   append([]string{entrypoint}, extra.Args...),
 			Env:          extra.Env,
-			ExposedPorts: map[string]struct{}{"8080/tcp": {}, "8081/tcp": {}},
+			ExposedPorts: extra.ports(),
 			Labels: map[string]string{
 				"org.opencontainers.image.title":    Name(program),
 				"org.opencontainers.image.version":  b.Version,
@@ -82,8 +90,8 @@ func (b Build) Image(program string, extra Extra) (v1.Image, error) {
 			return nil, err
 		}
 	}
-	for _, each := range append(slices.Clone(extra.Programs), program) {
-		if img, err = b.add(img, "COPY /"+filepath.Base(each), func(w *tar.Writer) error { return addProgram(w, each) }); err != nil {
+	for _, file := range append(slices.Clone(extra.Programs), program) {
+		if img, err = b.add(img, "COPY /"+filepath.Base(file), func(w *tar.Writer) error { return addProgram(w, file) }); err != nil {
 			return nil, err
 		}
 	}

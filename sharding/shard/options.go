@@ -49,11 +49,10 @@ type Options struct {
 	// LeaveTimeout bounds how long a terminating shard waits until its objects have moved. The
 	// pod's grace period should be at least ten seconds longer. If zero, it is 20 seconds.
 	LeaveTimeout time.Duration
-	// KeepObjects makes the shard keep its objects when it stops, because a process of the same name
-	// is about to start, as when a StatefulSet is rolled. The shard then neither asks the sharder to
-	// move its objects nor releases its Lease. If that process has not started after twice the
-	// LeaseDuration, the objects move as if this shard had died. Nothing works on them in between,
-	// also when the number of shards is reduced.
+	// KeepObjects makes the shard keep its objects and its Lease when it stops, for the next process
+	// of its name, as in an update of a StatefulSet. Until that process starts, or the Lease has
+	// expired for a LeaseDuration, no shard works on them, even if there will be no such process.
+	// LeaveTimeout then has no effect. Do not set it in a Deployment.
 	KeepObjects bool
 	// LabelPrefix is the prefix of all sharding labels and annotations. It must match the
 	// sharder's. If empty, it is [v1alpha1.DefaultPrefix].

@@ -115,8 +115,8 @@ func (s *Shard) since() string {
 // Start keeps the Lease. When its context ends, the shard asks the sharder to move its objects and
 // continues to reconcile the ones that it still has. When none is left, or after LeaveTimeout,
 // Start stops the controllers and releases the Lease. With KeepObjects, it only stops the
-// controllers. It returns [ErrLeaseLost] if this shard has
-// lost the right to act; the process must then exit, even if a reconciler does not return.
+// controllers. It returns [ErrLeaseLost] if this shard has lost the right to act; the process must
+// then exit, even if a reconciler does not return.
 func (s *Shard) NewManager(o manager.Options) (manager.Manager, error) {
 	if s.options.Standalone {
 		return manager.New(s.config, o) //nolint:wrapcheck // the error needs no context

@@ -18,9 +18,13 @@ const demoPage = "docs/tutorials/demo-image.md"
 var demoTreatments = pages.Treatments{
 	{Prefix: "docker load --input ", Instead: `"$CLUSTER_SCRIPTS/load-image.sh" `, Kind: pages.Build, Why: "the image store of the nodes"},
 	{
-		Prefix: "docker run --rm --name nodekeeper-demo --network host nodekeeper-demo:dev -keep",
-		Instead: `kubectl run nodekeeper-demo --image=nodekeeper-demo:dev --image-pull-policy=IfNotPresent -- -keep
-until kubectl logs nodekeeper-demo 2>/dev/null | grep -q "^Events from now on"; do sleep 1; done`,
+		Prefix: "docker run --init --rm --name nodekeeper-demo --network host nodekeeper-demo:dev -keep",
+		Instead: `kubectl run nodekeeper-demo --image=nodekeeper-demo:dev --image-pull-policy=IfNotPresent --restart=Never -- -keep
+until kubectl logs nodekeeper-demo 2>/dev/null | grep -q "^Events from now on"; do
+  [ "$(kubectl get pod nodekeeper-demo -o jsonpath={.status.phase})" != Failed ] || break
+  sleep 1
+done
+kubectl logs nodekeeper-demo | grep -q "^Events from now on"`,
 		Why: "a pod, without Docker",
 	},
 	{Prefix: "docker exec -i nodekeeper-demo kubectl get ", Instead: "kubectl exec -i nodekeeper-demo -- kubectl get ", Kind: pages.Look, Why: "the same in a pod"},
@@ -34,7 +38,7 @@ until kubectl logs nodekeeper-demo 2>/dev/null | grep -q "^Events from now on"; 
 
 func TestEveryCommandOfTheDemoImageIsKnown(t *testing.T) {
 	assert.Empty(t, demoTreatments.Check(readPage(t, demoPage), map[string]string{
-		"docker exec -i nodekeeper-demo kubectl nodekeeper ui": "TestKeepShowsHowToLookAround does, on this machine",
+		"docker exec -it nodekeeper-demo kubectl nodekeeper ui": "TestKeepShowsHowToLookAround does, on this machine",
 	}))
 }
 

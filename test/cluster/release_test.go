@@ -17,6 +17,7 @@ const (
 )
 
 var releaseTreatments = pages.Treatments{
+	{Prefix: "minikube start --nodes=2 ", Instead: "kubectl wait --for=condition=Ready node/minikube node/minikube-m02 #", Why: "the cluster is up"},
 	{Prefix: "minikube image load ", Instead: `"$CLUSTER_SCRIPTS/load-image.sh" `, Kind: pages.Build, Why: "the page: by what brings an image onto its nodes"},
 	{Prefix: "minikube ssh --node=minikube-m02 -- sudo systemctl restart kubelet", Instead: `"$CLUSTER_SCRIPTS/node.sh" kubelet-restart minikube-m02 4>&-`, Why: "the page: by a way to restart a kubelet"},
 	{Prefix: "sed "},

@@ -37,6 +37,9 @@ type Options struct {
 	APIServerArgs map[string][]string
 	// EtcdArgs are flags of etcd in the same form.
 	EtcdArgs map[string][]string
+	// Unguarded is for a container, which needs no shell then: the kernel ends the servers with the
+	// container. Their process ids are not known, so they cannot be killed or sent signals.
+	Unguarded bool
 }
 
 // ControlPlane is a running etcd and kube-apiserver. Its methods are not safe for concurrent use
@@ -75,13 +78,16 @@ func (c *ControlPlane) start(bin string, opts Options) error {
 	if err := c.prepareDir(); err != nil {
 		return err
 	}
-	var err error
-	if c.guard, err = startGuard(c.Dir, c.temporary); err != nil {
-		return err
+	if !opts.Unguarded {
+		var err error
+		if c.guard, err = startGuard(c.Dir, c.temporary); err != nil {
+			return err
+		}
 	}
 	if err := c.configure(bin, opts); err != nil {
 		return err
 	}
+	var err error
 	if c.Config, err = c.env.Start(); err != nil {
 		return err
 	}
@@ -120,21 +126,24 @@ func (c *ControlPlane) prepareDir() error {
 // configure describes to envtest what to start. All directories are ours, so that a server that is stopped finds its
 // data and certificates when it is started again.
 func (c *ControlPlane) configure(bin string, opts Options) error {
-	etcdPath, err := writeLauncher(c.Dir, bin, Etcd)
-	if err != nil {
-		return err
-	}
-	apiServerPath, err := writeLauncher(c.Dir, bin, APIServer)
-	if err != nil {
-		return err
+	paths := map[Server]string{}
+	for _, server := range []Server{Etcd, APIServer} {
+		paths[server] = filepath.Join(bin, string(server))
+		if opts.Unguarded {
+			continue
+		}
+		var err error
+		if paths[server], err = writeLauncher(c.Dir, bin, server); err != nil {
+			return err
+		}
 	}
 	c.env = &envtest.Environment{
 		UseExistingCluster:       new(false), // regardless of USE_EXISTING_CLUSTER
 		ControlPlaneStartTimeout: startTimeout,
 		ControlPlaneStopTimeout:  stopTimeout,
 		ControlPlane: envtest.ControlPlane{
-			Etcd:      &envtest.Etcd{Path: etcdPath, DataDir: c.DataDir(Etcd), Out: c.log, Err: c.log},
-			APIServer: &envtest.APIServer{Path: apiServerPath, CertDir: c.DataDir(APIServer), Out: c.log, Err: c.log},
+			Etcd:      &envtest.Etcd{Path: paths[Etcd], DataDir: c.DataDir(Etcd), Out: c.log, Err: c.log},
+			APIServer: &envtest.APIServer{Path: paths[APIServer], CertDir: c.DataDir(APIServer), Out: c.log, Err: c.log},
 		},
 	}
 	if err := c.address(); err != nil {

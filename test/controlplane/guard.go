@@ -11,14 +11,8 @@ import (
 	"syscall"
 )
 
-// shell runs launchers and guards. An image of the demo has none. There they are not needed: the
-// kernel ends the servers with the container, and only tests need the process ids.
+// shell runs launchers and guards.
 const shell = "/bin/sh"
-
-func hasShell() bool {
-	_, err := os.Stat(shell)
-	return err == nil
-}
 
 // launcher is what envtest starts in place of a server, so that the server's process id is known: exec keeps it.
 const launcher = `#!` + shell + `
@@ -43,11 +37,7 @@ type guard struct {
 }
 
 // startGuard starts the guard of the servers in dir; with removeDir it also removes dir in the end.
-// It returns nil where there is no shell.
 func startGuard(dir string, removeDir bool) (*guard, error) {
-	if !hasShell() {
-		return nil, nil
-	}
 	remove := ""
 	if removeDir {
 		remove = dir
@@ -76,15 +66,10 @@ func (g *guard) dismiss() error {
 	return nil
 }
 
-// writeLauncher makes the launcher of a server in dir and returns its path. Where there is no shell,
-// that is the path of the server.
+// writeLauncher makes the launcher of a server in dir and returns its path.
 func writeLauncher(dir, assets string, s Server) (string, error) {
-	server := filepath.Join(assets, string(s))
-	if !hasShell() {
-		return server, nil
-	}
 	path := filepath.Join(dir, string(s))
-	script := fmt.Sprintf(launcher, shellQuote(path+".pid"), shellQuote(server))
+	script := fmt.Sprintf(launcher, shellQuote(path+".pid"), shellQuote(filepath.Join(assets, string(s))))
 	if err := os.WriteFile(path, []byte(script), 0o700); err != nil {
 		return "", fmt.Errorf("writing the launcher of %s: %w", s, err)
 	}

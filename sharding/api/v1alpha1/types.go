@@ -188,8 +188,8 @@ type Handover struct {
 	OnTimeout OnTimeout `json:"onTimeout,omitempty"`
 
 	// Settle is how long new shards wait after the last join before they take objects from live
-	// shards, so that shards that join at about the same time cause only one move. It begins when the
-	// pod of the shard, if there is one, is ready. With zero, new shards wait for nothing.
+	// shards, so that shards that join at about the same time cause only one move. If a
+	// shard runs in a pod of its name, the time begins when that pod is ready, or after ten minutes.
 	//
 	// +optional
 	// +default="5s"

@@ -69,7 +69,7 @@ func TestShardTakesNoObjectsBeforeItsPodIsReady(t *testing.T) {
 	assert.Len(t, clients.Actions(), 1)
 }
 
-// TestFailedReadIsRepeated: an API server that is busy says nothing about the pod.
+// TestFailedReadIsRepeated: after it, nothing is known of the pod.
 func TestFailedReadIsRepeated(t *testing.T) {
 	t.Parallel()
 	clients, fails := fake.NewClientset(podOf(corev1.ConditionTrue)), true
