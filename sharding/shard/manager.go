@@ -139,7 +139,10 @@ func (s *Shard) listOf(m *mainKind) (client.ObjectList, error) {
 func (s *Shard) count() float64 {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	n := 0
+	return float64(s.countAll(ctx))
+}
+
+func (s *Shard) countAll(ctx context.Context) (n int) {
 	for _, m := range s.reconciled() {
 		k, err := s.countIn(ctx, m, 0)
 		if err != nil {
@@ -147,5 +150,5 @@ func (s *Shard) count() float64 {
 		}
 		n += k
 	}
-	return float64(n)
+	return n
 }

@@ -91,7 +91,7 @@ func (s *Shard) leave(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
-				logf.FromContext(ctx).Info("Leaving before all objects have moved: see LeaveTimeout", "shard", s.options.Name, "objects", s.count(), "waited", s.options.LeaveTimeout.String())
+				logf.FromContext(ctx).Info("Leaving before all objects have moved: see LeaveTimeout", "shard", s.options.Name, "objects", s.countAll(context.WithoutCancel(ctx)), "waited", s.options.LeaveTimeout.String())
 			}
 			return
 		case <-tick.C:

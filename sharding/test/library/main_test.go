@@ -144,11 +144,10 @@ func (c *cluster) secrets(n int) {
 	}
 }
 
-func (c *cluster) secret(name string) *corev1.Secret {
+func (c *cluster) secret(name string) {
 	c.t.Helper()
 	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: name}, Data: map[string][]byte{"key": []byte(name)}}
 	require.NoError(c.t, c.Create(c.t.Context(), s))
-	return s
 }
 
 // owners returns the number of Secrets of each shard. Secrets without a shard or in a hand-over
