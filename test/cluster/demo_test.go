@@ -13,13 +13,22 @@ import (
 
 const demoPage = "docs/tutorials/demo-image.md"
 
-// demoTreatments run the container of the page in a pod. No terminal waits for a pod, so the walk
-// waits until the demo has shown everything.
+// demoTreatments run the container of the page in a pod, with a share of the CPU like that of a
+// container of Docker. No terminal waits for a pod, so the walk waits until the demo has shown
+// everything.
 var demoTreatments = pages.Treatments{
 	{Prefix: "docker load --input ", Instead: `"$CLUSTER_SCRIPTS/load-image.sh" `, Kind: pages.Build, Why: "the image store of the nodes"},
 	{
 		Prefix: "docker run --init --rm --name nodekeeper-demo --network host nodekeeper-demo:dev -keep",
-		Instead: `kubectl run nodekeeper-demo --image=nodekeeper-demo:dev --image-pull-policy=IfNotPresent --restart=Never -- -keep
+		Instead: `kubectl apply -f - <<EOF
+apiVersion: v1
+kind: Pod
+metadata: {name: nodekeeper-demo, namespace: default}
+spec:
+  restartPolicy: Never
+  containers:
+  - {name: demo, image: "nodekeeper-demo:dev", imagePullPolicy: IfNotPresent, args: [-keep], resources: {requests: {cpu: "1"}}}
+EOF
 until kubectl logs nodekeeper-demo 2>/dev/null | grep -q "^Events from now on"; do
   [ "$(kubectl get pod nodekeeper-demo -o jsonpath={.status.phase})" != Failed ] || break
   sleep 1
