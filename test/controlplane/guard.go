@@ -11,11 +11,8 @@ import (
 	"syscall"
 )
 
-// shell runs launchers and guards.
-const shell = "/bin/sh"
-
 // launcher is what envtest starts in place of a server, so that the server's process id is known: exec keeps it.
-const launcher = `#!` + shell + `
+const launcher = `#!/bin/sh
 echo $$ >%s
 exec %s "$@"
 `
@@ -43,7 +40,7 @@ func startGuard(dir string, removeDir bool) (*guard, error) {
 		remove = dir
 	}
 	//nolint:noctx // It is to outlive whatever its owner's contexts do.
-	cmd := exec.Command(shell, "-c", lastWill, "guard", dir, remove)
+	cmd := exec.Command("/bin/sh", "-c", lastWill, "guard", dir, remove)
 	// Ctrl-C in a terminal goes to a whole process group, and is not meant for the guard.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	lifeline, err := cmd.StdinPipe()

@@ -34,58 +34,52 @@ type podSeen struct {
 // of the table. It returns the delay until the next read, or zero if there is none.
 func (c *Controller) awaitPods(ctx context.Context, ring *v1alpha1.ClusterRing, shards []Shard, now time.Time) (pause time.Duration) {
 	members := assigned(ring.Status.Table).Shards
-	seen := c.podsOf(ring.Name, newShards(ring, members, shards), now)
-	var due []string
-	for name, pod := range seen {
-		if !pod.isReady && (isAnyLost(members, shards) || now.Sub(pod.asked) >= podPeriod) {
-			due = append(due, name)
-		}
-	}
-	slices.SortFunc(due, func(a, b string) int { return seen[a].asked.Compare(seen[b].asked) })
+	joining := newShards(ring, members, shards)
+	seen := c.podsOf(ring.Name, joining, now)
+	atOnce := isAnyLost(members, shards)
+	slices.SortStableFunc(joining, func(a, b *Shard) int { return seen[a.Name].asked.Compare(seen[b.Name].asked) })
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	for i := range shards {
-		s := &shards[i]
-		pod := seen[s.Name]
-		if pod == nil {
-			continue
-		}
-		if at := slices.Index(due, s.Name); at >= 0 && at < maxPodReads {
+	reads := 0
+	for _, s := range joining {
+		pod, mayWait := seen[s.Name], now.Sub(s.Joined) <= maxUnready
+		if !pod.isReady && mayWait && reads < maxPodReads && (atOnce || now.Sub(pod.asked) >= podPeriod) {
+			reads++
 			c.readPod(ctx, ring, s, pod, now)
 		}
-		s.Unready = !pod.isReady && now.Sub(s.Joined) <= maxUnready
+		if s.Unready = !pod.isReady && mayWait; s.Unready {
+			pause = podPeriod
+		}
 		if pod.unready.After(s.Joined) {
 			s.Joined = pod.unready
-		}
-		if s.Unready {
-			pause = podPeriod
 		}
 	}
 	return pause
 }
 
-// newShards returns the names of the shards that wait until they may take slots from others.
-func newShards(ring *v1alpha1.ClusterRing, members []string, shards []Shard) (names []string) {
+// newShards returns the shards that wait until they may take slots from others.
+func newShards(ring *v1alpha1.ClusterRing, members []string, shards []Shard) (joining []*Shard) {
 	if len(members) == 0 || settleOf(ring) == 0 {
 		return nil
 	}
-	for _, s := range shards {
+	for i := range shards {
+		s := &shards[i]
 		if _, isMember := slices.BinarySearch(members, s.Name); s.State == Ready && !isMember {
-			names = append(names, s.Name)
+			joining = append(joining, s)
 		}
 	}
-	return names
+	return joining
 }
 
-// podsOf returns what was seen of the pods of the named shards, and forgets the others. Before the
-// first read, a pod counts as not ready: the process may have just become the leader.
-func (c *Controller) podsOf(ring string, names []string, now time.Time) map[string]*podSeen {
+// podsOf returns what was seen of the pods of new shards, and forgets the others. Before the first
+// read, a pod counts as not ready: the process may have just become the leader.
+func (c *Controller) podsOf(ring string, joining []*Shard, now time.Time) map[string]*podSeen {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	after := map[string]*podSeen{}
-	for _, name := range names {
-		if after[name] = c.pods[ring][name]; after[name] == nil {
-			after[name] = &podSeen{unready: now}
+	for _, s := range joining {
+		if after[s.Name] = c.pods[ring][s.Name]; after[s.Name] == nil {
+			after[s.Name] = &podSeen{unready: now}
 		}
 	}
 	c.pods[ring] = after

@@ -69,6 +69,24 @@ func TestShardTakesNoObjectsBeforeItsPodIsReady(t *testing.T) {
 	assert.Len(t, clients.Actions(), 1)
 }
 
+// TestShardWhosePodIsNeverReadyJoins after ten minutes and its settle time.
+func TestShardWhosePodIsNeverReadyJoins(t *testing.T) {
+	t.Parallel()
+	clients, start := fake.NewClientset(podOf(corev1.ConditionFalse)), time.Unix(1000, 0)
+	c, ring := &Controller{Pods: clients.CoreV1(), pods: map[string]map[string]*podSeen{}}, ringOfOne()
+	joinsAt := func(after time.Duration) bool {
+		shards := joining(start)
+		c.awaitPods(t.Context(), ring, shards, start.Add(after))
+		next, _ := Next(ring.Status.Table, shards, settleOf(ring), start.Add(after))
+		return len(assigned(next).Shards) == 2
+	}
+	settled := maxUnready + settleOf(ring)
+	for after := time.Duration(0); after < settled; after += time.Second {
+		require.False(t, joinsAt(after), "after %s", after)
+	}
+	assert.True(t, joinsAt(settled))
+}
+
 // TestFailedReadIsRepeated: after it, nothing is known of the pod.
 func TestFailedReadIsRepeated(t *testing.T) {
 	t.Parallel()
