@@ -51,7 +51,8 @@ const (
 	etcdPackage = "go.etcd.io/etcd/server/v3"
 )
 
-// targetPlatform is what the programs are for. Like a build, it follows the variables of the go command.
+// targetPlatform is what the programs are for. Like a build, it follows the variables of the go
+// command.
 func targetPlatform() string {
 	return cmp.Or(os.Getenv("GOOS"), runtime.GOOS) + "-" + cmp.Or(os.Getenv("GOARCH"), runtime.GOARCH)
 }

@@ -252,9 +252,15 @@ func (r *realCluster) showServices(t *testing.T) {
 		{"describe", "pods", "-n", system},
 		{"logs", "-n", system, "-l", "app.kubernetes.io/part-of=nodekeeper", "--prefix", "--tail=100"},
 	} {
-		out, err := exec.CommandContext(t.Context(), "kubectl", args...).CombinedOutput()
-		t.Logf("kubectl %s (%v):\n%s", strings.Join(args, " "), err, out)
+		show(t, args...)
 	}
+}
+
+// show logs what a kubectl command prints.
+func show(t *testing.T, args ...string) {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "kubectl", args...).CombinedOutput()
+	t.Logf("kubectl %s (%v):\n%s", strings.Join(args, " "), err, out)
 }
 
 func (r *realCluster) eventually(t *testing.T, condition func(c *assert.CollectT), message string) {

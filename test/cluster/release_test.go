@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"nodekeeper.dev/test/pages"
 )
@@ -18,8 +17,7 @@ const (
 
 var releaseTreatments = pages.Treatments{
 	{Prefix: "minikube start --nodes=2 ", Instead: "kubectl wait --for=condition=Ready node/minikube node/minikube-m02 #", Why: "the cluster is up"},
-	{Prefix: "minikube image load ", Instead: `"$CLUSTER_SCRIPTS/load-image.sh" `, Kind: pages.Build, Why: "the page: by what brings an image onto its nodes"},
-	{Prefix: "minikube ssh --node=minikube-m02 -- sudo systemctl restart kubelet", Instead: `"$CLUSTER_SCRIPTS/node.sh" kubelet-restart minikube-m02 4>&-`, Why: "the page: by a way to restart a kubelet"},
+	loadImage, restartKubelet,
 	{Prefix: "sed "},
 	{Prefix: "tar -xzf "},
 	{Prefix: "PATH=$PWD:$PATH"},
@@ -38,19 +36,13 @@ func TestEveryCommandOfTheReleaseIsKnown(t *testing.T) {
 	}))
 }
 
+// typeRelease types the page about the files of a release.
 func (r *realCluster) typeRelease(t *testing.T) {
 	dir := os.Getenv(releaseEnv)
 	if dir == "" {
 		t.Skip("there is no release: make cluster-test makes one of a commit")
 	}
-	p := readPage(t, releasePage)
-	promised, err := p.Promised(`It takes about (\w+) minutes`)
-	require.NoError(t, err)
-	walk := &pages.Walk{
-		Page: p, Treatments: releaseTreatments, LookFor: lookAgainFor, Names: namesOf(r),
-		Shell: pages.NewShell(t, dir, r.forScripts(t)),
-	}
-	took, err := walk.Type(t.Context(), t.Logf)
-	require.NoError(t, err)
-	assert.Less(t, took, promised, "the duration promised by the page")
+	typePage(t, &pages.Walk{
+		Page: readPage(t, releasePage), Treatments: releaseTreatments, Names: namesOf(r), Shell: pages.NewShell(t, dir, r.forScripts(t)),
+	})
 }

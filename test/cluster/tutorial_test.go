@@ -27,13 +27,18 @@ const (
 	lookAgainFor = time.Minute
 )
 
+// loadImage and restartKubelet are what pages about minikube ask to replace. A kubelet goes on after
+// the walk, so it must not have descriptor 4 of the shell.
+var (
+	loadImage      = pages.Treatment{Prefix: "minikube image load ", Instead: `"$CLUSTER_SCRIPTS/load-image.sh" `, Why: "the page: by what brings an image onto its nodes"}
+	restartKubelet = pages.Treatment{Prefix: "minikube ssh --node=minikube-m02 -- sudo systemctl restart kubelet", Instead: `"$CLUSTER_SCRIPTS/node.sh" kubelet-restart minikube-m02 4>&-`, Why: "the page: by a way to restart a kubelet"}
+)
+
 // treatments have what the tutorial asks to replace, and what is typed as it is there. A command
-// that is in none is a failure. A kubelet goes on after the walk, so it must not have descriptor 4
-// of the shell.
+// that is in none is a failure.
 var treatments = pages.Treatments{
 	{Prefix: "minikube start --nodes=2", Instead: "kubectl wait --for=condition=Ready node/minikube node/minikube-m02", Why: "the cluster is up"},
-	{Prefix: "minikube image load ", Instead: `"$CLUSTER_SCRIPTS/load-image.sh" `, Why: "the page: by what brings an image onto its nodes"},
-	{Prefix: "minikube ssh --node=minikube-m02 -- sudo systemctl restart kubelet", Instead: `"$CLUSTER_SCRIPTS/node.sh" kubelet-restart minikube-m02 4>&-`, Why: "the page: by a way to restart a kubelet"},
+	loadImage, restartKubelet,
 	{Prefix: "make images", Kind: pages.Build},
 	{Prefix: "make build", Kind: pages.Build},
 	{Prefix: "PATH=$PWD/bin:$PATH"},
@@ -65,7 +70,8 @@ func readPage(t *testing.T, name string) *pages.Page {
 	return p
 }
 
-func tutorialTakes(t *testing.T, p *pages.Page) time.Duration {
+// takes returns the duration that a page promises.
+func takes(t *testing.T, p *pages.Page) time.Duration {
 	t.Helper()
 	promised, err := p.Promised(`It takes about (\w+) minutes`)
 	require.NoError(t, err)
@@ -83,7 +89,7 @@ func TestREADMEInstallsAsTheTutorialDoes(t *testing.T) {
 	readme, tutorial := readPage(t, "README.md"), readPage(t, tutorialPage)
 	promised, err := readme.Promised(`walks through it on minikube in (\w+) minutes`)
 	require.NoError(t, err)
-	assert.Equal(t, tutorialTakes(t, tutorial), promised)
+	assert.Equal(t, takes(t, tutorial), promised)
 	blocks, _ := pages.Parse(pages.Section(readme.Content, "Install"))
 	require.Len(t, blocks, 1)
 	for _, step := range blocks[0].Steps() {
@@ -118,13 +124,16 @@ func typeTutorial(t *testing.T, all pages.Treatments, names *strings.Replacer, s
 	p := readPage(t, tutorialPage)
 	root, err := repository.Root()
 	require.NoError(t, err)
-	walk := &pages.Walk{
-		Page: p, Treatments: all, Shell: pages.NewShell(t, root, settings...), LookFor: lookAgainFor,
-		Names: names, Adapt: withoutFields(t, p),
-	}
+	typePage(t, &pages.Walk{Page: p, Treatments: all, Shell: pages.NewShell(t, root, settings...), Names: names, Adapt: withoutFields(t, p)})
+}
+
+// typePage types a page, which may take no longer than it promises.
+func typePage(t *testing.T, walk *pages.Walk) {
+	t.Helper()
+	walk.LookFor = lookAgainFor
 	took, err := walk.Type(t.Context(), t.Logf)
 	require.NoError(t, err)
-	assert.Less(t, took, tutorialTakes(t, p), "the duration promised by the page")
+	assert.Less(t, took, takes(t, walk.Page), "the duration promised by the page")
 }
 
 // TestTutorialOnMinikube types the tutorial as it is, where MINIKUBE=1 allows minikube to start a

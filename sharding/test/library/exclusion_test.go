@@ -168,9 +168,10 @@ func (x *chaos) freeze(ctx context.Context, v *victim, long time.Duration) {
 func (*chaos) pause(_ context.Context, d time.Duration) { <-time.After(d) }
 
 // TestExclusion covers R32 and R33: no object is reconciled twice at the same time while shards
-// join, leave, are rolled, killed, frozen and partitioned, return under their names, and miss responses of
-// the API server. With odd seeds, the ring controls no resources, so that shards complete
-// hand-overs themselves. It runs before the other tests, because their shards would slow it down.
+// join, leave, are rolled, killed, frozen and partitioned, return under their names, and miss
+// responses of the API server. With odd seeds, the ring controls no resources, so that shards
+// complete hand-overs themselves. It runs before the other tests, because their shards would slow
+// it down.
 func TestExclusion(t *testing.T) {
 	if *seed == 0 {
 		*seed = rand.Uint64()
