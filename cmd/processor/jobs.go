@@ -25,7 +25,6 @@ import (
 // jobs holds the dependencies that the jobs of a processor share.
 type jobs struct {
 	client   client.Client
-	cache    client.Reader
 	nodes    *nodes.Nodes
 	records  *records.Records
 	queue    *queue.Queue
@@ -43,7 +42,6 @@ func newJobs(mgr manager.Manager, o *options, policy labels.Policy) (*jobs, erro
 	}
 	j := &jobs{
 		client:   c,
-		cache:    mgr.GetCache(),
 		nodes:    &nodes.Nodes{Client: c, View: o.View},
 		records:  &records.Records{Client: c, Cache: mgr.GetCache(), Namespace: o.MetadataNamespace},
 		queue:    &queue.Queue{Client: c, Namespace: o.TransactionNamespace},
@@ -66,14 +64,18 @@ func (j *jobs) quarantine(mgr manager.Manager) error {
 
 // protection returns a function that registers the protection of Nodes, or a check for protected
 // Nodes if protection is off.
-func (j *jobs) protection(o *options, detector *rewind.Detector) func(manager.Manager) error {
+func (j *jobs) protection(ctx context.Context, o *options, detector *rewind.Detector) func(manager.Manager) error {
 	return func(mgr manager.Manager) error {
 		if !o.protecting() {
 			return mgr.Add(manager.RunnableFunc(func(ctx context.Context) error { return protection.WarnOfProtected(ctx, j.nodes) }))
 		}
+		all, err := nodes.CacheOf(ctx, mgr.GetCache())
+		if err != nil {
+			return err
+		}
 		c := &protection.Controller{
 			Nodes: j.nodes, Records: j.records, Queue: j.queue, Index: j.index, Applier: j.applier, Observer: j.observer,
-			Locks: j.locks, Cache: j.cache, Rewind: detector, Workers: o.workers,
+			Locks: j.locks, Cache: all, Rewind: detector, Workers: o.workers,
 		}
 		return c.Register(mgr, metrics.Registry)
 	}

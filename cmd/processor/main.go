@@ -75,7 +75,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	for _, register := range []func(manager.Manager) error{jobs.watch(detector), p.Register, jobs.quarantine, jobs.protection(&opts, detector), jobs.retention(&opts)} {
+	for _, register := range []func(manager.Manager) error{jobs.watch(detector), p.Register, jobs.quarantine, jobs.protection(ctx, &opts, detector), jobs.retention(&opts)} {
 		if err := register(mgr); err != nil {
 			return fmt.Errorf("preparing the processor: %w", err)
 		}

@@ -60,7 +60,7 @@ func (o *options) cache() cache.Options {
 	return cache.Options{
 		ByObject: map[client.Object]cache.ByObject{
 			&corev1.ConfigMap{}: {Namespaces: map[string]cache.Config{o.MetadataNamespace: {}}},
-			&corev1.Node{}:      {Transform: service.StripNode(o.View)},
+			&corev1.Node{}:      {Transform: service.ViewNodes(o.View)},
 		},
 	}
 }

@@ -55,17 +55,18 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 
 	past, stream := rewind.New(), &barrier.Stream{}
+	stored := watcher.NewStored(opts.TransactionNamespace, opts.MetadataNamespace)
 	mgr, err := service.New(ctx, service.Config{
-		Program: program, Options: &opts, Cache: cacheOptions(&opts, stream), Rewind: past, Permissions: permissions(&opts),
+		Program: program, Options: &opts, Cache: cacheOptions(&opts, stream, stored), Rewind: past, Permissions: permissions(&opts),
 	})
 	if err != nil {
 		return err
 	}
-	informer, err := mgr.GetCache().GetInformer(ctx, nodes.Metadata(""), cache.BlockUntilSynced(false))
+	all, err := nodes.CacheOf(ctx, mgr.GetCache())
 	if err != nil {
-		return fmt.Errorf("watching nodes: %w", err)
+		return err
 	}
-	stored, err := mgr.GetCache().GetInformer(ctx, &corev1.ConfigMap{}, cache.BlockUntilSynced(false))
+	storedInformer, err := mgr.GetCache().GetInformer(ctx, &corev1.ConfigMap{}, cache.BlockUntilSynced(false))
 	if err != nil {
 		return fmt.Errorf("watching transactions and records: %w", err)
 	}
@@ -77,8 +78,9 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	past.SetEvidence(m.Member)
 	w, err := watcher.New(ctx, watcher.Config{
 		Client:               mgr.GetClient(),
-		Nodes:                informer,
-		Stored:               watcher.Stored{Reader: mgr.GetCache(), Informer: stored},
+		Nodes:                all,
+		Stored:               stored,
+		StoredInformer:       storedInformer,
 		Stream:               stream,
 		Name:                 opts.Identity,
 		Members:              m,
@@ -96,7 +98,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := report(mgr, m, &opts); err != nil {
+	if err := report(mgr, all, stored, m); err != nil {
 		return err
 	}
 	if err := mgr.AddHealthzCheck("recording", w.Live); err != nil {
@@ -116,42 +118,40 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 
 // report makes the manager report Nodes that keep the startup taint, deleted ones that keep the
 // finalizer, and those whose record follows another Node.
-func report(mgr manager.Manager, m members, o *service.Options) error {
+func report(mgr manager.Manager, all nodes.Cache, stored *watcher.Stored, m members) error {
 	recorder := mgr.GetEventRecorder("nodekeeper-" + program)
 	owner := func(node string) bool {
 		ready, unready := m.Rank(node)
 		return ready == 0 && !unready
 	}
-	r := &stuck.Reporter{Cache: mgr.GetCache(), Events: recorder, Owner: owner}
+	r := &stuck.Reporter{Nodes: all, Events: recorder, Owner: owner}
 	if err := metrics.Registry.Register(r); err != nil {
 		return fmt.Errorf("registering metrics: %w", err)
 	}
 	if err := mgr.Add(manager.RunnableFunc(r.Run)); err != nil {
 		return fmt.Errorf("adding the report of gated nodes: %w", err)
 	}
-	d := &stuck.Deletions{Cache: mgr.GetCache(), Events: recorder, Owner: owner}
+	d := &stuck.Deletions{Nodes: all, Events: recorder, Owner: owner}
 	if err := mgr.Add(manager.RunnableFunc(d.Run)); err != nil {
 		return fmt.Errorf("adding the report of deletions: %w", err)
 	}
-	u := &stuck.Unfollowed{
-		Cache: mgr.GetCache(), TransactionNamespace: o.TransactionNamespace, MetadataNamespace: o.MetadataNamespace, Events: recorder, Owner: owner,
-	}
+	u := &stuck.Unfollowed{Nodes: all, Stored: stored, Events: recorder, Owner: owner}
 	if err := mgr.Add(manager.RunnableFunc(u.Run)); err != nil {
 		return fmt.Errorf("adding the report of replaced records: %w", err)
 	}
 	return nil
 }
 
-// cacheOptions keeps the parts of Nodes that transactions are made from, without status and
-// annotations, and the parts of transactions and records that identify them.
-func cacheOptions(o *service.Options, stream *barrier.Stream) cache.Options {
+// cacheOptions keeps the parts of Nodes that transactions are made from, and the parts of transactions
+// and records that identify them.
+func cacheOptions(o *service.Options, stream *barrier.Stream, stored *watcher.Stored) cache.Options {
 	return cache.Options{
 		NewInformer: stream.NewInformer,
 		ByObject: map[client.Object]cache.ByObject{&corev1.ConfigMap{}: {
 			Namespaces: map[string]cache.Config{o.TransactionNamespace: {}, o.MetadataNamespace: {}},
-			Transform:  watcher.Strip(o.TransactionNamespace),
+			Transform:  stored.Transform,
 		}},
-		DefaultTransform: service.StripNode(o.View),
+		DefaultTransform: service.ViewNodes(o.View),
 	}
 }
 

@@ -6,11 +6,9 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodeview"
-	"nodekeeper.dev/internal/nodeview/identity"
 )
 
 // changes are what a write changes of a Node.
@@ -22,8 +20,8 @@ type changes struct {
 }
 
 // ifUnchanged returns a merge patch that is conditional on the revision that was read.
-func (c changes) ifUnchanged(read *metav1.PartialObjectMetadata) mergePatch {
-	metadata := map[string]any{"uid": read.UID, "resourceVersion": read.ResourceVersion, "labels": c.labels}
+func (c changes) ifUnchanged(read *nodeview.Node) mergePatch {
+	metadata := map[string]any{"uid": read.UID, "resourceVersion": read.Revision, "labels": c.labels}
 	if len(c.annotations) > 0 {
 		metadata["annotations"] = c.annotations
 	}
@@ -39,28 +37,32 @@ func (c changes) ifUnchanged(read *metav1.PartialObjectMetadata) mergePatch {
 // taints are a condition, too: the startup taint may have been removed and added again, and only
 // its marker makes a processor remove it. Whatever else has changed, such as the status, stays.
 // ifSame assumes that a Node has annotations, because every kubelet sets one.
-func (c changes) ifSame(read *metav1.PartialObjectMetadata) jsonPatch {
+func (c changes) ifSame(read *nodeview.Node) jsonPatch {
 	p := jsonPatch{}
 	p.test("/metadata/uid", read.UID)
-	if machine, isRead := identity.Noted(read); isRead {
-		p.test("/spec/providerID", orNull(machine.ProviderID))
-		p.test("/status/nodeInfo/systemUUID", machine.SystemUUID)
+	if read.IdentityRead {
+		p.test("/spec/providerID", orNull(read.Identity.ProviderID))
+		p.test("/status/nodeInfo/systemUUID", read.Identity.SystemUUID)
 	}
 	if !hasLabels(read) {
 		p.test("/metadata/labels", nil)
 		p.add("/metadata/labels", struct{}{})
 	}
 	if _, isReplaced := c.labels[labels.Marker]; !isReplaced {
-		p.test("/metadata/labels/"+labels.Marker, labels.ValueOf(read.Labels, labels.Marker))
+		p.test("/metadata/labels/"+labels.Marker, read.MarkerValue())
 	}
 	for _, key := range slices.Sorted(maps.Keys(c.labels)) {
-		p.replace(labels.Pointer("/metadata/labels", key), labels.ValueOf(read.Labels, key), c.labels[key])
+		before := labels.ValueOf(read.Labels, key)
+		if key == labels.Marker {
+			before = read.MarkerValue()
+		}
+		p.replace(labels.Pointer("/metadata/labels", key), before, c.labels[key])
 	}
 	for _, key := range slices.Sorted(maps.Keys(c.annotations)) {
 		p.replace(labels.Pointer("/metadata/annotations", key), labels.ValueOf(read.Labels, labels.AnnotationKey(key)), c.annotations[key])
 	}
-	if before, isRead := nodeview.Taints(read); isRead && (c.taints != nil || nodeview.Gated(read)) {
-		p.test("/spec/taints", listOrNull(before))
+	if read.TaintsRead && (c.taints != nil || read.Gated) {
+		p.test("/spec/taints", listOrNull(read.Taints))
 	}
 	if c.taints != nil {
 		p.add("/spec/taints", c.taints)
@@ -69,7 +71,10 @@ func (c changes) ifSame(read *metav1.PartialObjectMetadata) jsonPatch {
 }
 
 // hasLabels reports whether the view of a Node has any labels, besides annotations and taints.
-func hasLabels(n *metav1.PartialObjectMetadata) bool {
+func hasLabels(n *nodeview.Node) bool {
+	if n.MarkerValue() != nil {
+		return true
+	}
 	for key := range n.Labels {
 		if labels.IsLabel(key) {
 			return true
@@ -81,18 +86,28 @@ func hasLabels(n *metav1.PartialObjectMetadata) bool {
 // changesFor returns the changes that turn the viewed part of a Node into wanted: its labels, and
 // the preserved annotations and taints, see [nodeview.Preserved]. They remove the startup taint.
 // Everything else stays.
-func changesFor(read *metav1.PartialObjectMetadata, wanted map[string]string) (changes, error) {
-	d := labels.ChangesBetween(read.Labels, wanted)
+func changesFor(read *nodeview.Node, wanted Wanted) (changes, error) {
+	d := labels.ChangesBetween(read.Labels, wanted.Labels)
 	c := changes{labels: d.Labels, annotations: d.Annotations}
-	if !d.Taints && !nodeview.HasStartupTaint(read) {
+	if read.Marker != wanted.Marker {
+		c.labels[labels.Marker] = valueOrNull(wanted.Marker)
+	}
+	if !d.Taints && !read.HasStartupTaint() {
 		return c, nil
 	}
-	before, ok := nodeview.Taints(read)
-	if !ok {
+	if !read.TaintsRead {
 		return changes{}, fmt.Errorf("changing the taints of node %q: its spec was not read", read.Name)
 	}
-	c.taints = taintsWith(before, read.Labels, wanted)
+	c.taints = taintsWith(read.Taints, read.Labels, wanted.Labels)
 	return c, nil
+}
+
+// valueOrNull returns what a patch sets a label to; nil removes it.
+func valueOrNull(value string) *string {
+	if value == "" {
+		return nil
+	}
+	return &value
 }
 
 // taintsWith replaces the viewed taints by the wanted ones, and removes the startup taint. Taints

@@ -63,12 +63,12 @@ func TestRelabelChangesOnlyTheView(t *testing.T) {
 		"rack": "r2", labels.AnnotationKey("example.com/changes"): "2", labels.AnnotationKey("example.com/new"): "multi\nline",
 		labels.TaintKey("changes", "PreferNoSchedule"): "2", labels.TaintKey("dedicated", "NoSchedule"): "gpu", labels.TaintKey("evict", "NoExecute"): "",
 	}
-	left, err := n.Relabel(t.Context(), read, wanted, time.Now())
+	left, err := n.Relabel(t.Context(), read, to(wanted), time.Now())
 	require.NoError(t, err)
 	assert.Equal(t, wanted, left.Labels)
 
 	after := whole(t, n, node.Name)
-	assert.Equal(t, left.ResourceVersion, after.ResourceVersion, "one write")
+	assert.Equal(t, left.Revision.String(), after.ResourceVersion, "one write")
 	assert.Equal(t, set{"rack": "r2"}, after.Labels)
 	assert.Equal(t, set{"example.com/changes": "2", "example.com/new": "multi\nline", "example.net/other": "1"}, after.Annotations)
 	taints := append(append([]corev1.Taint{{Key: "changes", Value: "2", Effect: corev1.TaintEffectPreferNoSchedule}}, others...),
@@ -81,10 +81,10 @@ func TestRelabelChangesOnlyTheView(t *testing.T) {
 	before.Spec.Taints, after.Spec.Taints = nil, nil
 	assert.Equal(t, before.Spec, after.Spec)
 
-	again, err := n.Relabel(t.Context(), left, wanted, time.Now())
+	again, err := n.Relabel(t.Context(), left, to(wanted), time.Now())
 	require.NoError(t, err)
-	assert.Equal(t, left.ResourceVersion, again.ResourceVersion, "nothing changes, so nothing is written")
-	_, err = n.Relabel(t.Context(), read, wanted, time.Now())
+	assert.Equal(t, left.Revision, again.Revision, "nothing changes, so nothing is written")
+	_, err = n.Relabel(t.Context(), read, to(wanted), time.Now())
 	require.ErrorIs(t, err, nodes.ErrStale, "the taints are a list, which must be the one that was read")
 }
 
@@ -145,7 +145,7 @@ func TestUnreadTaintsAreNotWritten(t *testing.T) {
 	n := newNodes(t)
 	read := create(t, n, set{"rack": "r1"})
 	n.View = keeping(t, "", "dedicated").View
-	_, err := n.Relabel(t.Context(), read, set{labels.TaintKey("dedicated", "NoSchedule"): "gpu"}, time.Now())
+	_, err := n.Relabel(t.Context(), read, to(set{labels.TaintKey("dedicated", "NoSchedule"): "gpu"}), time.Now())
 	require.ErrorContains(t, err, "its spec was not read")
-	assert.Equal(t, read.ResourceVersion, whole(t, n, read.Name).ResourceVersion)
+	assert.Equal(t, read.Revision.String(), whole(t, n, read.Name).ResourceVersion)
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"slices"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"nodekeeper.dev/internal/nodeview"
 )
 
 // Finalizer is on every protected Node. The API server keeps a deleted Node until a processor has
@@ -13,14 +13,15 @@ const Finalizer = "nodekeeper.dev/save-labels"
 
 // WaitsForFinalizer reports whether [Finalizer] is the only finalizer of a Node that is being
 // deleted. While there are others, its labels may still change after they are stored.
-func WaitsForFinalizer(n *metav1.PartialObjectMetadata) bool {
-	return n.DeletionTimestamp != nil && slices.Equal(n.Finalizers, []string{Finalizer})
-}
+func WaitsForFinalizer(n *nodeview.Node) bool { return n.IsDeleting() && IsLast(n.Finalizers) }
+
+// IsLast reports whether [Finalizer] is the only one of a Node's finalizers.
+func IsLast(finalizers []string) bool { return slices.Equal(finalizers, []string{Finalizer}) }
 
 // Protect adds [Finalizer] to a Node, conditional on the incarnation and the finalizers that were
 // read: whatever else changes, the Node must be protected. It returns [ErrStale] if either has
 // changed.
-func (n *Nodes) Protect(ctx context.Context, read *metav1.PartialObjectMetadata) error {
+func (n *Nodes) Protect(ctx context.Context, read *nodeview.Node) error {
 	p := jsonPatch{}
 	p.test("/metadata/uid", read.UID)
 	p.test("/metadata/finalizers", listOrNull(read.Finalizers))
@@ -32,10 +33,10 @@ func (n *Nodes) Protect(ctx context.Context, read *metav1.PartialObjectMetadata)
 // Unprotect removes [Finalizer] from a Node, conditional on the UID and the revision that were
 // read, because the API server may delete the Node then, with labels that were set since. It
 // returns [ErrStale] if the Node has changed.
-func (n *Nodes) Unprotect(ctx context.Context, read *metav1.PartialObjectMetadata) error {
+func (n *Nodes) Unprotect(ctx context.Context, read *nodeview.Node) error {
 	others := slices.DeleteFunc(slices.Clone(read.Finalizers), func(f string) bool { return f == Finalizer })
 	_, err := n.patch(ctx, read.Name, mergePatch{"metadata": map[string]any{
-		"uid": read.UID, "resourceVersion": read.ResourceVersion, "finalizers": others,
+		"uid": read.UID, "resourceVersion": read.Revision, "finalizers": others,
 	}})
 	return staleOr(err)
 }

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodeview"
@@ -25,10 +24,10 @@ const maxGiveBack = 3
 // (Updater.update in sigs.k8s.io/structured-merge-diff/merge). The patch is conditional on the
 // incarnation, on managedFields, which show every change of a label by others, and on the marker, which
 // changes with another restore.
-func (n *Nodes) GiveBack(ctx context.Context, read *metav1.PartialObjectMetadata, to owners.Owners) error {
+func (n *Nodes) GiveBack(ctx context.Context, read *nodeview.Node, to owners.Owners) error {
 	current := read
 	for attempt := 1; ; attempt++ {
-		entries, err := to.GiveBack(current, hasAllTaints(current))
+		entries, err := to.GiveBack(current.Managed, current.Labels, hasAllTaints(current))
 		if err != nil {
 			return fmt.Errorf("giving back the labels of node %q: %w", read.Name, err)
 		}
@@ -37,8 +36,8 @@ func (n *Nodes) GiveBack(ctx context.Context, read *metav1.PartialObjectMetadata
 		}
 		p := jsonPatch{}
 		p.test("/metadata/uid", current.UID)
-		p.test("/metadata/labels/"+labels.Marker, labels.ValueOf(current.Labels, labels.Marker))
-		p.test("/metadata/managedFields", current.ManagedFields)
+		p.test("/metadata/labels/"+labels.Marker, current.MarkerValue())
+		p.test("/metadata/managedFields", current.Managed)
 		p.add("/metadata/managedFields", entries)
 		if _, err = n.patch(ctx, read.Name, p); err == nil {
 			return nil
@@ -49,16 +48,15 @@ func (n *Nodes) GiveBack(ctx context.Context, read *metav1.PartialObjectMetadata
 		if current, err = n.Get(ctx, read.Name); err != nil {
 			return err
 		}
-		if current == nil || current.UID != read.UID || current.Labels[labels.Marker] != read.Labels[labels.Marker] {
+		if current == nil || current.UID != read.UID || current.Marker != read.Marker {
 			return nil // it is gone, or was restored from another record
 		}
 	}
 }
 
 // hasAllTaints reports whether the view of a Node includes all of its taints.
-func hasAllTaints(n *metav1.PartialObjectMetadata) bool {
-	taints, isRead := nodeview.Taints(n)
-	return isRead && !slices.ContainsFunc(taints, func(taint corev1.Taint) bool {
+func hasAllTaints(n *nodeview.Node) bool {
+	return n.TaintsRead && !slices.ContainsFunc(n.Taints, func(taint corev1.Taint) bool {
 		_, isSeen := n.Labels[labels.TaintKey(taint.Key, string(taint.Effect))]
 		return !isSeen
 	})

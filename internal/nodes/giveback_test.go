@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"nodekeeper.dev/internal/nodes"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/nodeview/owners"
 )
 
@@ -47,15 +48,14 @@ func fieldsOf(t *testing.T, n *nodes.Nodes, name string) map[string]string {
 }
 
 // relabelled returns a Node after a restore of one label, annotation and taint.
-func relabelled(t *testing.T, n *nodes.Nodes) *metav1.PartialObjectMetadata {
+func relabelled(t *testing.T, n *nodes.Nodes) *nodeview.Node {
 	t.Helper()
 	read := create(t, n, set{"own": "1"})
-	n.View.Apply(read)
 	read, err := n.GetIdentified(t.Context(), read.Name)
 	require.NoError(t, err)
-	restored, err := n.Relabel(t.Context(), read, set{
+	restored, err := n.Relabel(t.Context(), read, to(set{
 		"own": "1", "rack": "r7", "team": "blue", "annotation:example.com/owner": "a", "taint:dedicated:NoSchedule": "db", "labels_restored": "7",
-	}, time.Now())
+	}), time.Now())
 	require.NoError(t, err)
 	return restored
 }
@@ -87,7 +87,7 @@ func TestRestoredLabelsGoBackToTheirOwners(t *testing.T) {
 	require.NoError(t, n.GiveBack(t.Context(), left, everyOwner))
 	again, err := n.Get(t.Context(), restored.Name)
 	require.NoError(t, err)
-	assert.Equal(t, left.ResourceVersion, again.ResourceVersion, "there is nothing left to give back")
+	assert.Equal(t, left.Revision, again.Revision, "there is nothing left to give back")
 
 	// The tool that applied a label removes it, and changes another without a conflict.
 	applied := func(own string) error {

@@ -1,6 +1,6 @@
 // Package nodes is the only package that reads and writes Nodes. Reads always come from the API
 // server, and every write is conditional on the Node that was read. It returns each Node reduced to
-// the view, see [nodeview.View], and, where it matters, with the identity of its machine.
+// the view, see [nodeview.Node], and, where it matters, with the identity of its machine.
 package nodes
 
 import (
@@ -49,79 +49,57 @@ func Reference(node string, uid types.UID) *corev1.ObjectReference {
 	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: node, UID: uid}
 }
 
-// Get returns the metadata of a Node, or nil if it does not exist.
-func (n *Nodes) Get(ctx context.Context, name string) (*metav1.PartialObjectMetadata, error) {
+// Get returns a Node, or nil if it does not exist.
+func (n *Nodes) Get(ctx context.Context, name string) (*nodeview.Node, error) {
 	if n.View.Preserved.NeedsSpec() {
 		return n.GetIdentified(ctx, name)
 	}
 	node := Metadata(name)
-	err := n.Client.Get(ctx, types.NamespacedName{Name: name}, node)
-	if apierrors.IsNotFound(err) {
-		return nil, nil //nolint:nilnil // "no Node" is one of the decision's inputs, not an error
+	if isThere, err := n.read(ctx, name, node); err != nil || !isThere {
+		return nil, err
 	}
-	if err != nil {
-		return nil, fmt.Errorf("reading node %q: %w", name, err)
-	}
-	n.View.Apply(node)
-	return node, nil
+	return n.View.OfMetadata(node), nil
 }
 
-// GetIdentified returns the metadata of a Node with its identity, see [identity.Noted], or nil if
-// it does not exist. It reads the whole Node, which is far larger.
-func (n *Nodes) GetIdentified(ctx context.Context, name string) (*metav1.PartialObjectMetadata, error) {
+// GetIdentified returns a Node with its taints and its identity, or nil if it does not exist. It
+// reads the whole Node, which is far larger.
+func (n *Nodes) GetIdentified(ctx context.Context, name string) (*nodeview.Node, error) {
 	whole := &corev1.Node{}
-	err := n.Client.Get(ctx, types.NamespacedName{Name: name}, whole)
+	if isThere, err := n.read(ctx, name, whole); err != nil || !isThere {
+		return nil, err
+	}
+	return n.View.OfWhole(whole, time.Now()), nil
+}
+
+// read reads a Node into an object. It reports whether the Node exists.
+func (n *Nodes) read(ctx context.Context, name string, into client.Object) (isThere bool, err error) {
+	err = n.Client.Get(ctx, types.NamespacedName{Name: name}, into)
 	if apierrors.IsNotFound(err) {
-		return nil, nil //nolint:nilnil // as in Get
+		return false, nil // "no Node" is one of the decision's inputs, not an error
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading node %q: %w", name, err)
+		return false, fmt.Errorf("reading node %q: %w", name, err)
 	}
-	return n.viewed(whole)
+	return true, nil
 }
 
-// viewed returns the metadata of a whole Node, reduced to the view, with the identity of its
-// machine.
-func (n *Nodes) viewed(whole *corev1.Node) (*metav1.PartialObjectMetadata, error) {
-	node, err := n.View.Whole(whole)
-	if err != nil {
-		return nil, err //nolint:wrapcheck // it has the context already
-	}
-	note(node, identity.Of(whole))
-	return node, nil
-}
-
-// note stores the identity of a Node that was read now in its metadata.
-func note(node *metav1.PartialObjectMetadata, machine identity.Identity) {
-	identity.Note(node, machine)
-	identity.NoteAge(node, time.Now())
-}
-
-// noteAs stores the identity that was read, if any, in the metadata of a later state of the Node.
-func noteAs(later, read *metav1.PartialObjectMetadata) {
-	if machine, isRead := identity.Noted(read); isRead {
-		note(later, machine)
-	}
-}
-
-// Identify adds the identity to the metadata of a Node that was read, see [identity.Noted], if it
-// is still the same incarnation. It needs no permissions except list.
-func (n *Nodes) Identify(ctx context.Context, node *metav1.PartialObjectMetadata) error {
+// Identified returns a Node that was read with its identity, if it is still the same incarnation. It
+// needs no permissions except list.
+func (n *Nodes) Identified(ctx context.Context, node nodeview.Node) (*nodeview.Node, error) {
 	list := &corev1.NodeList{}
 	if err := n.Client.List(ctx, list, client.MatchingFields{metav1.ObjectNameField: node.Name}); err != nil {
-		return fmt.Errorf("reading node %q: %w", node.Name, err)
+		return nil, fmt.Errorf("reading node %q: %w", node.Name, err)
 	}
 	for i := range list.Items {
 		if list.Items[i].UID == node.UID {
-			note(node, identity.Of(&list.Items[i]))
+			node = node.With(identity.Of(&list.Items[i]), time.Now())
 		}
 	}
-	return nil
+	return &node, nil
 }
 
-// At returns the metadata of a Node, nil if it does not exist, and the revision of all Nodes at
-// that time.
-func (n *Nodes) At(ctx context.Context, name string) (node *metav1.PartialObjectMetadata, now revision.Revision, err error) {
+// At returns a Node, nil if it does not exist, and the revision of all Nodes at that time.
+func (n *Nodes) At(ctx context.Context, name string) (node *nodeview.Node, now revision.Revision, err error) {
 	// Use a list instead of a get, because it returns the revision even if the Node is gone.
 	if n.View.Preserved.NeedsSpec() {
 		return n.wholeAt(ctx, name)
@@ -131,22 +109,21 @@ func (n *Nodes) At(ctx context.Context, name string) (node *metav1.PartialObject
 		return nil, now, fmt.Errorf("reading node %q: %w", name, err)
 	}
 	if len(list.Items) > 0 {
-		node = &list.Items[0]
-		n.View.Apply(node)
+		node = n.View.OfMetadata(&list.Items[0])
 	}
 	return node, revision.Of(list.ResourceVersion), nil
 }
 
 // wholeAt is [Nodes.At] for a view that needs the spec of Nodes.
-func (n *Nodes) wholeAt(ctx context.Context, name string) (node *metav1.PartialObjectMetadata, now revision.Revision, err error) {
+func (n *Nodes) wholeAt(ctx context.Context, name string) (node *nodeview.Node, now revision.Revision, err error) {
 	list := &corev1.NodeList{}
 	if err := n.Client.List(ctx, list, client.MatchingFields{metav1.ObjectNameField: name}); err != nil {
 		return nil, now, fmt.Errorf("reading node %q: %w", name, err)
 	}
 	if len(list.Items) > 0 {
-		node, err = n.viewed(&list.Items[0])
+		node = n.View.OfWhole(&list.Items[0], time.Now())
 	}
-	return node, revision.Of(list.ResourceVersion), err
+	return node, revision.Of(list.ResourceVersion), nil
 }
 
 // Now returns the current revision of all Nodes.
@@ -169,7 +146,7 @@ func (n *Nodes) ConfirmEvent(ctx context.Context, t txn.Transaction, lost func(p
 	var now revision.Revision
 	live, err := n.Get(ctx, t.Node)
 	if live != nil {
-		now = revision.Of(live.ResourceVersion)
+		now = live.Revision
 	} else if err == nil {
 		live, now, err = n.At(ctx, t.Node)
 	}
@@ -197,25 +174,33 @@ func (n *Nodes) Each(ctx context.Context, do func(*metav1.PartialObjectMetadata)
 // restore on a slow API server.
 const maxAge = 4 * time.Second
 
-// Relabel replaces the viewed labels of a Node, including the annotations and taints among them, in
-// one patch. It returns the resulting Node, with the identity that was read, or [ErrStale].
-// Everything outside the view stays.
+// Wanted is what a write makes of a Node.
+type Wanted struct {
+	// Labels are all labels of the view, including the annotations and taints among them.
+	Labels map[string]string
+	// Marker is the value of the label [labels.Marker]; "" removes it.
+	Marker string
+}
+
+// Relabel replaces the viewed labels of a Node and its marker in one patch, and removes the startup
+// taint. It returns the resulting Node, with the identity that was read, or [ErrStale]. Everything
+// outside the view stays.
 //
 // The patch is conditional on the UID and the revision that were read. If the Node has changed
 // since readAt, when the read began, a second patch follows, unless that was too long ago. It is
 // conditional on what it replaces, and on the marker, which another restore would have changed.
 // Otherwise no Node could be restored whose status changes faster than it is read and written.
-func (n *Nodes) Relabel(ctx context.Context, read *metav1.PartialObjectMetadata, wanted map[string]string, readAt time.Time) (*metav1.PartialObjectMetadata, error) {
+func (n *Nodes) Relabel(ctx context.Context, read *nodeview.Node, wanted Wanted, readAt time.Time) (*nodeview.Node, error) {
 	return n.relabel(ctx, read, wanted, readAt)
 }
 
 // TryRelabel is a dry run of Relabel. It changes nothing.
-func (n *Nodes) TryRelabel(ctx context.Context, read *metav1.PartialObjectMetadata, wanted map[string]string, readAt time.Time) error {
+func (n *Nodes) TryRelabel(ctx context.Context, read *nodeview.Node, wanted Wanted, readAt time.Time) error {
 	_, err := n.relabel(ctx, read, wanted, readAt, client.DryRunAll)
 	return err
 }
 
-func (n *Nodes) relabel(ctx context.Context, read *metav1.PartialObjectMetadata, wanted map[string]string, readAt time.Time, options ...client.PatchOption) (*metav1.PartialObjectMetadata, error) {
+func (n *Nodes) relabel(ctx context.Context, read *nodeview.Node, wanted Wanted, readAt time.Time, options ...client.PatchOption) (*nodeview.Node, error) {
 	c, err := changesFor(read, wanted)
 	if err != nil {
 		return nil, err
@@ -229,13 +214,16 @@ func (n *Nodes) relabel(ctx context.Context, read *metav1.PartialObjectMetadata,
 	if err != nil {
 		return nil, staleOr(err)
 	}
-	noteAs(node, read) // a condition of both patches
+	if read.IdentityRead { // a condition of both patches
+		identified := node.With(read.Identity, time.Now())
+		node = &identified
+	}
 	return node, nil
 }
 
 // patch changes a Node, and returns the result. If the test of a JSON patch fails, it returns
 // [ErrStale]; see staleOr for other conditions.
-func (n *Nodes) patch(ctx context.Context, name string, p client.Patch, options ...client.PatchOption) (*metav1.PartialObjectMetadata, error) {
+func (n *Nodes) patch(ctx context.Context, name string, p client.Patch, options ...client.PatchOption) (*nodeview.Node, error) {
 	node, whole := Metadata(name), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	target := client.Object(node)
 	if n.View.Preserved.NeedsSpec() {
@@ -248,10 +236,9 @@ func (n *Nodes) patch(ctx context.Context, name string, p client.Patch, options 
 	case err != nil:
 		return nil, fmt.Errorf("changing node %q: %w", name, err)
 	case n.View.Preserved.NeedsSpec():
-		return n.viewed(whole)
+		return n.View.OfWhole(whole, time.Now()), nil
 	}
-	n.View.Apply(node)
-	return node, nil
+	return n.View.OfMetadata(node), nil
 }
 
 // staleOr returns [ErrStale] for the error of a write whose condition does not hold, and other

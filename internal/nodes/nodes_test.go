@@ -33,7 +33,7 @@ func newNodes(t *testing.T) *nodes.Nodes {
 }
 
 // create creates a Node, which is deleted at the end of the test, and returns it as read.
-func create(t *testing.T, n *nodes.Nodes, own set) *metav1.PartialObjectMetadata {
+func create(t *testing.T, n *nodes.Nodes, own set) *nodeview.Node {
 	t.Helper()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-" + rand.String(8), Labels: own}}
 	require.NoError(t, n.Client.Create(t.Context(), node))
@@ -45,36 +45,51 @@ func create(t *testing.T, n *nodes.Nodes, own set) *metav1.PartialObjectMetadata
 	return read
 }
 
+// to returns what a Node becomes, given its labels with the marker.
+func to(all set) nodes.Wanted {
+	own, marker := labels.Split(all)
+	return nodes.Wanted{Labels: own, Marker: marker}
+}
+
+// everything returns the labels of a Node with the marker.
+func everything(n *nodeview.Node) set {
+	all := maps.Clone(n.Labels)
+	if marker := n.MarkerValue(); marker != nil {
+		all[labels.Marker] = *marker
+	}
+	return all
+}
+
 func TestRelabelSetsExactlyTheseLabels(t *testing.T) {
 	n := newNodes(t)
 	read := create(t, n, set{"stays": "1", "changes": "1", "goes": "1", "empty": ""})
 	wanted := set{"stays": "1", "changes": "2", "comes": "", "empty": ""}
-	after, err := n.Relabel(t.Context(), read, wanted, time.Now())
+	after, err := n.Relabel(t.Context(), read, to(wanted), time.Now())
 	require.NoError(t, err)
-	assert.Equal(t, wanted, after.Labels)
+	assert.Equal(t, wanted, everything(after))
 	assert.Equal(t, read.UID, after.UID)
 
 	now, err := n.Get(t.Context(), read.Name)
 	require.NoError(t, err)
-	assert.Equal(t, after.ResourceVersion, now.ResourceVersion)
-	assert.Equal(t, wanted, now.Labels)
+	assert.Equal(t, after.Revision, now.Revision)
+	assert.Equal(t, wanted, everything(now))
 }
 
 func TestWritesAreConditionalOnTheNodeRead(t *testing.T) {
 	n := newNodes(t)
-	for name, change := range map[string]func(t *testing.T, read *metav1.PartialObjectMetadata){
-		"it has changed": func(t *testing.T, read *metav1.PartialObjectMetadata) {
+	for name, change := range map[string]func(t *testing.T, read *nodeview.Node){
+		"it has changed": func(t *testing.T, read *nodeview.Node) {
 			t.Helper()
-			_, err := n.Relabel(t.Context(), read, set{"edited": "1"}, time.Now())
+			_, err := n.Relabel(t.Context(), read, to(set{"edited": "1"}), time.Now())
 			require.NoError(t, err)
 		},
-		"it is gone": func(t *testing.T, read *metav1.PartialObjectMetadata) {
+		"it is gone": func(t *testing.T, read *nodeview.Node) {
 			t.Helper()
-			require.NoError(t, n.Client.Delete(t.Context(), read.DeepCopy()))
+			require.NoError(t, n.Client.Delete(t.Context(), nodes.Metadata(read.Name)))
 		},
-		"it is another incarnation": func(t *testing.T, read *metav1.PartialObjectMetadata) {
+		"it is another incarnation": func(t *testing.T, read *nodeview.Node) {
 			t.Helper()
-			require.NoError(t, n.Client.Delete(t.Context(), read.DeepCopy()))
+			require.NoError(t, n.Client.Delete(t.Context(), nodes.Metadata(read.Name)))
 			require.NoError(t, n.Client.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: read.Name}}))
 		},
 	} {
@@ -83,7 +98,7 @@ func TestWritesAreConditionalOnTheNodeRead(t *testing.T) {
 			change(t, read)
 			before, err := n.Get(t.Context(), read.Name)
 			require.NoError(t, err)
-			_, err = n.Relabel(t.Context(), read, set{"rack": "r2"}, time.Now())
+			_, err = n.Relabel(t.Context(), read, to(set{"rack": "r2"}), time.Now())
 			require.ErrorIs(t, err, nodes.ErrStale)
 			after, err := n.Get(t.Context(), read.Name)
 			require.NoError(t, err)
@@ -124,7 +139,7 @@ func TestRelabelOfAChangedNode(t *testing.T) {
 			tc.change(whole)
 			require.NoError(t, n.Client.Update(t.Context(), whole))
 
-			after, err := n.Relabel(t.Context(), read, wanted, tc.readAt)
+			after, err := n.Relabel(t.Context(), read, to(wanted), tc.readAt)
 			require.NoError(t, n.Client.Get(t.Context(), types.NamespacedName{Name: name}, whole))
 			if tc.isStale {
 				require.ErrorIs(t, err, nodes.ErrStale)
@@ -132,10 +147,10 @@ func TestRelabelOfAChangedNode(t *testing.T) {
 				return
 			}
 			require.NoError(t, err)
-			assert.Equal(t, whole.Labels, after.Labels)
+			assert.Equal(t, whole.Labels, everything(after))
 			expected := maps.Clone(wanted)
 			expected["machine"] = whole.Labels["machine"]
-			assert.Equal(t, expected, after.Labels)
+			assert.Equal(t, expected, everything(after))
 		})
 	}
 }
@@ -152,13 +167,13 @@ func TestRelabelOfANodeThatIsGatedAgain(t *testing.T) {
 	gated.Spec.Taints = []corev1.Taint{nodeview.StartupTaint()}
 	require.NoError(t, n.Client.Update(t.Context(), gated))
 
-	_, err = n.Relabel(t.Context(), read, set{}, time.Now())
+	_, err = n.Relabel(t.Context(), read, to(set{}), time.Now())
 	require.ErrorIs(t, err, nodes.ErrStale)
 	assert.Equal(t, labels.Pending, whole(t, n, name).Labels[labels.Marker])
 
 	read, err = n.GetIdentified(t.Context(), name)
 	require.NoError(t, err)
-	_, err = n.Relabel(t.Context(), read, set{}, time.Now())
+	_, err = n.Relabel(t.Context(), read, to(set{}), time.Now())
 	require.NoError(t, err)
 	opened := whole(t, n, name)
 	assert.Empty(t, opened.Labels)
@@ -171,10 +186,10 @@ func TestRelabelOfAChangedNodeWithoutLabels(t *testing.T) {
 	read := create(t, n, nil)
 	whole := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: read.Name}}
 	require.NoError(t, n.Client.Patch(t.Context(), whole, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"other":"1"}}}`))))
-	after, err := n.Relabel(t.Context(), read, set{"rack": "r1", labels.Marker: "7"}, time.Now())
+	after, err := n.Relabel(t.Context(), read, to(set{"rack": "r1", labels.Marker: "7"}), time.Now())
 	require.NoError(t, err)
-	assert.Equal(t, set{"rack": "r1", labels.Marker: "7"}, after.Labels)
-	_, err = n.Relabel(t.Context(), read, set{"rack": "r2", labels.Marker: "7"}, time.Now())
+	assert.Equal(t, set{"rack": "r1", labels.Marker: "7"}, everything(after))
+	_, err = n.Relabel(t.Context(), read, to(set{"rack": "r2", labels.Marker: "7"}), time.Now())
 	require.ErrorIs(t, err, nodes.ErrStale, "the labels are others now")
 }
 
@@ -184,7 +199,7 @@ func TestRefusedLabelOfAChangedNodeIsRefused(t *testing.T) {
 	read := create(t, n, set{"rack": "r1"})
 	whole := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: read.Name}}
 	require.NoError(t, n.Client.Patch(t.Context(), whole, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"other":"1"}}}`))))
-	_, err := n.Relabel(t.Context(), read, set{"rack": "not a value"}, time.Now())
+	_, err := n.Relabel(t.Context(), read, to(set{"rack": "not a value"}), time.Now())
 	assert.True(t, nodes.Refused(err), "%v", err)
 }
 
@@ -200,7 +215,7 @@ func TestRefusalWithoutCausesIsNoChangeOfTheNode(t *testing.T) {
 	n := newNodes(t)
 	read := create(t, n, set{"rack": "r1"})
 	n.Client = refusing{n.Client}
-	_, err := n.Relabel(t.Context(), read, set{"rack": "r2"}, time.Now())
+	_, err := n.Relabel(t.Context(), read, to(set{"rack": "r2"}), time.Now())
 	assert.True(t, nodes.Refused(err), "%v", err)
 	assert.True(t, nodes.Refused(n.Unprotect(t.Context(), read)))
 }

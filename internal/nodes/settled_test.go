@@ -11,7 +11,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"nodekeeper.dev/internal/nodes"
-	"nodekeeper.dev/internal/nodeview/identity"
 )
 
 // The API server sets the time of creation, so this takes another one.
@@ -22,10 +21,10 @@ func TestOldNodesHaveReportedTheirIdentity(t *testing.T) {
 		n := &nodes.Nodes{Client: fake.NewClientBuilder().WithObjects(node).Build()}
 		read, err := n.GetIdentified(t.Context(), "node-1")
 		require.NoError(t, err)
-		assert.Equal(t, want, identity.Settled(read), age)
-		after, err := n.Relabel(t.Context(), read, map[string]string{"rack": "r1"}, time.Now())
+		assert.Equal(t, want, read.Settled, age)
+		after, err := n.Relabel(t.Context(), read, to(map[string]string{"rack": "r1"}), time.Now())
 		require.NoError(t, err)
-		assert.Equal(t, want, identity.Settled(after), age)
+		assert.Equal(t, want, after.Settled, age)
 		assert.Equal(t, "r1", after.Labels["rack"])
 	}
 }

@@ -41,7 +41,7 @@ func TestIgnoredLabelsAreNotTouched(t *testing.T) {
 		}
 		return nil
 	}))
-	left, err := n.Relabel(t.Context(), got, set{"rack": "r2"}, time.Now())
+	left, err := n.Relabel(t.Context(), got, to(set{"rack": "r2"}), time.Now())
 	require.NoError(t, err)
 	assert.Equal(t, set{"rack": "r2"}, left.Labels)
 

@@ -1,19 +1,16 @@
 // Package nodeview defines nodekeeper's view of a Node: which of its labels count, who owns them,
-// and whether the Node is selected. Every reader of Nodes applies it. The package is pure.
+// and whether the Node is selected. Every reader of Nodes gets a [Node], which only a [View] makes.
+// The package is pure.
 package nodeview
 
 import (
 	"fmt"
 	"slices"
-	"strings"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apilabels "k8s.io/apimachinery/pkg/labels"
 
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodeview/agents"
-	"nodekeeper.dev/internal/nodeview/identity"
 )
 
 // View is nodekeeper's view of Nodes. The zero value includes every label and treats all as set by
@@ -31,9 +28,6 @@ type View struct {
 	// Selector selects nodes by all of their labels; nil selects all nodes.
 	Selector apilabels.Selector
 }
-
-// unselected is an in-memory annotation on Nodes that the selector does not match.
-const unselected = "nodekeeper.dev/not-selected"
 
 // Parse returns the view for the flags --machine-managers, --ignore-labels and --node-selector.
 // Errors name the flag.
@@ -62,65 +56,7 @@ func Parse(managers, ignored, selector string) (View, error) {
 	return View{Agents: m, Ignored: i, Selector: s}, nil
 }
 
-// Selected reports whether a Node, after [View.Apply], matches the selector.
-func Selected(n *metav1.PartialObjectMetadata) bool {
-	_, isNot := n.Annotations[unselected]
-	return !isNot
-}
-
-// Apply reduces a Node, in memory, to the view. It records whether the Node is selected, removes
-// ignored labels, records who owns the others, see [agents.Managers.Stamp], and adds the preserved
-// annotations to the labels, with the keys of [labels.AnnotationKey]. It clears the identity, see
-// [identity.Note]. Writes to a Node never touch labels outside the view.
-func (v View) Apply(n *metav1.PartialObjectMetadata) {
-	delete(n.Annotations, taintsAnnotation) // anyone who may patch the Node can set it
-	v.apply(n)
-}
-
-// Whole applies the view to a whole Node, as [View.Apply] does, and returns its metadata. The
-// labels include the preserved taints, and [Taints] returns all taints. The result shares the maps
-// of the Node, which it changes.
-func (v View) Whole(whole *corev1.Node) (*metav1.PartialObjectMetadata, error) {
-	n := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}, ObjectMeta: whole.ObjectMeta}
-	if err := noteTaints(n, whole.Spec.Taints); err != nil {
-		return nil, err
-	}
-	v.apply(n)
-	return n, nil
-}
-
-// notePrefix is the prefix of the in-memory annotations that a view adds.
-const notePrefix = "nodekeeper.dev/"
-
-// StripAnnotations removes all annotations except the view's own from a Node, to save memory. It
-// also drops the taints, so [Taints] reports false afterwards.
-func StripAnnotations(n *metav1.PartialObjectMetadata) {
-	for key := range n.Annotations {
-		if key == taintsAnnotation || !strings.HasPrefix(key, notePrefix) {
-			delete(n.Annotations, key)
-		}
-	}
-	if len(n.Annotations) == 0 {
-		n.Annotations = nil
-	}
-}
-
 // Selects reports whether the selector matches all labels of a node.
 func (v View) Selects(own map[string]string) bool {
 	return v.Selector == nil || v.Selector.Matches(apilabels.Set(own))
-}
-
-func (v View) apply(n *metav1.PartialObjectMetadata) {
-	delete(n.Annotations, unselected) // anyone who may patch the Node can set it
-	if !v.Selects(n.Labels) {
-		metav1.SetMetaDataAnnotation(&n.ObjectMeta, unselected, "")
-	}
-	for key := range n.Labels {
-		if v.Ignored.Match(key) {
-			delete(n.Labels, key)
-		}
-	}
-	v.Preserved.add(n)
-	identity.Clear(n)
-	v.Agents.Stamp(n)
 }

@@ -15,12 +15,10 @@ import (
 type set = map[string]string
 
 func node(own set) *metav1.PartialObjectMetadata {
-	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
-		Name: "node-1", Labels: own, Annotations: set{"nodekeeper.dev/not-selected": "forged"},
-	}}
+	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "node-1", Labels: own}}
 }
 
-// The selector matches ignored labels, too, and ignores a Node's annotations.
+// The selector matches ignored labels, too.
 func TestSelected(t *testing.T) {
 	for selector, want := range map[string]bool{
 		"":                     true,
@@ -32,15 +30,31 @@ func TestSelected(t *testing.T) {
 	} {
 		view, err := nodeview.Parse(agents.Default, "state", selector)
 		require.NoError(t, err, selector)
-		n := node(set{"pool": "a", "state": "ready"})
-		view.Apply(n)
-		assert.Equal(t, want, nodeview.Selected(n), selector)
+		n := view.OfMetadata(node(set{"pool": "a", "state": "ready"}))
+		assert.Equal(t, !want, n.Unselected, selector)
 		assert.Equal(t, set{"pool": "a"}, n.Labels)
-		view.Apply(n)
 	}
-	n := node(nil)
-	nodeview.View{}.Apply(n)
-	assert.True(t, nodeview.Selected(n), "the zero value selects every node")
+	assert.False(t, nodeview.View{}.OfMetadata(node(nil)).Unselected, "the zero value selects every node")
+}
+
+func TestMarkerIsApartFromTheLabels(t *testing.T) {
+	for _, tc := range []struct {
+		own    set
+		marker string
+		value  *string
+		gated  bool
+	}{
+		{nil, "", nil, false},
+		{set{labels.Marker: ""}, "", new(""), false},
+		{set{labels.Marker: "7"}, "7", new("7"), false},
+		{set{labels.Marker: labels.Pending}, labels.Pending, new(labels.Pending), true},
+	} {
+		n := nodeview.View{}.OfMetadata(node(tc.own))
+		assert.Equal(t, set{}, n.Labels)
+		assert.Equal(t, tc.marker, n.Marker)
+		assert.Equal(t, tc.value, n.MarkerValue())
+		assert.Equal(t, tc.gated, n.Gated)
+	}
 }
 
 func TestBadViews(t *testing.T) {

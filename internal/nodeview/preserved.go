@@ -1,14 +1,12 @@
 package nodeview
 
 import (
-	"encoding/json"
 	"fmt"
 	"iter"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nodekeeper.dev/internal/labels"
 )
@@ -231,49 +229,24 @@ func (b Preserved) hasTaint(key string, effect corev1.TaintEffect) bool {
 	})
 }
 
-// taintsAnnotation holds all taints of a Node, in memory, if its spec was read.
-const taintsAnnotation = "nodekeeper.dev/taints"
-
-// noteTaints stores the taints of a Node in its metadata, in memory only.
-func noteTaints(n *metav1.PartialObjectMetadata, taints []corev1.Taint) error {
-	text, err := json.Marshal(taints)
-	if err != nil {
-		return fmt.Errorf("noting the taints of node %q: %w", n.Name, err)
-	}
-	metav1.SetMetaDataAnnotation(&n.ObjectMeta, taintsAnnotation, string(text))
-	return nil
-}
-
-// Taints returns all taints of a Node returned by [View.Whole], whether they are preserved or not.
-// For any other Node, ok is false, because its taints were not read.
-func Taints(n *metav1.PartialObjectMetadata) (taints []corev1.Taint, ok bool) {
-	text, ok := n.Annotations[taintsAnnotation]
-	if !ok || json.Unmarshal([]byte(text), &taints) != nil {
-		return nil, false
-	}
-	return taints, true
-}
-
-// add copies the preserved annotations and taints into the labels of a Node, in memory.
-func (b Preserved) add(n *metav1.PartialObjectMetadata) {
+// addTo adds the preserved annotations and taints of a Node to its labels, which it may have to
+// make.
+func (b Preserved) addTo(own, annotations map[string]string, taints []corev1.Taint) map[string]string {
 	if !b.hasAny {
-		return
+		return own
 	}
-	put := func(key, value string) {
-		if n.Labels == nil {
-			n.Labels = map[string]string{}
-		}
-		n.Labels[key] = value
+	if own == nil {
+		own = map[string]string{}
 	}
-	for key, value := range n.Annotations {
+	for key, value := range annotations {
 		if kept := labels.AnnotationKey(key); b.Has(kept) {
-			put(kept, value)
+			own[kept] = value
 		}
 	}
-	taints, _ := Taints(n)
 	for _, taint := range taints {
 		if b.hasTaint(taint.Key, taint.Effect) {
-			put(labels.TaintKey(taint.Key, string(taint.Effect)), taint.Value)
+			own[labels.TaintKey(taint.Key, string(taint.Effect))] = taint.Value
 		}
 	}
+	return own
 }

@@ -3,6 +3,7 @@ package nodeview_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -114,36 +115,30 @@ func TestBadPatterns(t *testing.T) {
 func TestZeroPreservedKeepsOnlyLabels(t *testing.T) {
 	for _, none := range []nodeview.Preserved{{}, parsePreserved(t, "", ""), parsePreserved(t, " , ", " , ")} {
 		view := nodeview.View{Preserved: none}
-		n, err := view.Whole(&corev1.Node{
+		n := view.OfWhole(&corev1.Node{
 			ObjectMeta: metav1.ObjectMeta{Labels: set{"rack": "r1"}, Annotations: set{"a": "b"}},
 			Spec:       corev1.NodeSpec{Taints: []corev1.Taint{{Key: "a", Effect: "NoSchedule"}}},
-		})
-		require.NoError(t, err)
+		}, time.Now())
 		assert.Equal(t, set{"rack": "r1"}, n.Labels)
 		assert.False(t, none.NeedsSpec())
 	}
 }
 
-// Anyone who may patch a Node can set its annotations.
-func TestTaintsAnnotationOfNodeIsIgnored(t *testing.T) {
+func TestTaintsAreKnownOnlyOfWholeNodes(t *testing.T) {
 	view := nodeview.View{Preserved: parsePreserved(t, "example.com/*", "dedicated")}
-	forged := metav1.ObjectMeta{Name: "node-1", Annotations: set{"nodekeeper.dev/taints": `[{"key":"dedicated","effect":"NoSchedule"}]`, "example.com/owner": "a"}}
-	n := &metav1.PartialObjectMetadata{ObjectMeta: *forged.DeepCopy()}
-	view.Apply(n)
+	meta := metav1.ObjectMeta{Name: "node-1", Annotations: set{"example.com/owner": "a"}}
+	n := view.OfMetadata(&metav1.PartialObjectMetadata{ObjectMeta: *meta.DeepCopy()})
 	assert.Equal(t, set{labels.AnnotationKey("example.com/owner"): "a"}, n.Labels)
-	_, ok := nodeview.Taints(n)
-	assert.False(t, ok, "they were not read")
+	assert.False(t, n.TaintsRead)
 
-	whole := &corev1.Node{ObjectMeta: *forged.DeepCopy(), Spec: corev1.NodeSpec{Taints: []corev1.Taint{{Key: "dedicated", Value: "gpu", Effect: "NoSchedule"}}}}
-	n, err := view.Whole(whole)
-	require.NoError(t, err)
+	taints := []corev1.Taint{{Key: "dedicated", Value: "gpu", Effect: "NoSchedule"}, nodeview.StartupTaint()}
+	n = view.OfWhole(&corev1.Node{ObjectMeta: *meta.DeepCopy(), Spec: corev1.NodeSpec{Taints: taints}}, time.Now())
 	assert.Equal(t, set{labels.AnnotationKey("example.com/owner"): "a", labels.TaintKey("dedicated", "NoSchedule"): "gpu"}, n.Labels)
-	taints, ok := nodeview.Taints(n)
-	assert.True(t, ok)
-	assert.Equal(t, whole.Spec.Taints, taints)
+	assert.True(t, n.TaintsRead)
+	assert.Equal(t, taints, n.Taints)
+	assert.True(t, n.Gated)
 
-	nodeview.StripAnnotations(n)
-	_, ok = nodeview.Taints(n)
-	assert.False(t, ok, "a cache does not keep them")
-	assert.NotContains(t, n.Annotations, "example.com/owner")
+	n.Compact()
+	assert.False(t, n.TaintsRead, "a cache does not keep them")
+	assert.Nil(t, n.Taints)
 }

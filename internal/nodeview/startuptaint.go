@@ -2,7 +2,6 @@ package nodeview
 
 import (
 	"iter"
-	"slices"
 	"strings"
 	"time"
 
@@ -33,30 +32,12 @@ func OpenCommands(node string) string {
 	return "kubectl taint node " + node + " " + StartupTaintKey + "-; kubectl label node " + node + " " + labels.Marker + "-"
 }
 
-// Gated reports whether a Node waits for its labels behind the startup taint: it has the marker
-// [labels.Pending], or the taint is among its [Taints].
-func Gated(n *metav1.PartialObjectMetadata) bool {
-	return n.Labels[labels.Marker] == labels.Pending || HasStartupTaint(n)
-}
-
-// HasStartupTaint reports whether the startup taint is among the [Taints] of a Node.
-func HasStartupTaint(n *metav1.PartialObjectMetadata) bool {
-	taints, _ := Taints(n)
-	return slices.ContainsFunc(taints, IsStartupTaint)
-}
-
-// gatedSinceAnnotation is an in-memory annotation with the time at which a Node was gated.
-const gatedSinceAnnotation = notePrefix + "gated-since"
-
-// GatedSince returns when a Node was gated: when the marker [labels.Pending] was set or, if that is
-// unknown, when the Node was created. If the field manager that set the marker has changed other
-// fields since, the result is the time of its last change. GatedSince returns the zero time if the
-// Node does not have that marker. It reads managedFields, which caches strip: see [NoteGatedSince].
-func GatedSince(n *metav1.PartialObjectMetadata) time.Time {
+// GatedSince returns [Node].GatedSince for the metadata of a Node.
+func GatedSince(n *metav1.ObjectMeta) time.Time {
 	if n.Labels[labels.Marker] != labels.Pending {
 		return time.Time{}
 	}
-	if at := MarkerSetAt(n); at != nil {
+	if at := MarkerSetAt(n.ManagedFields); at != nil {
 		return at.Time
 	}
 	return n.CreationTimestamp.Time
@@ -64,9 +45,9 @@ func GatedSince(n *metav1.PartialObjectMetadata) time.Time {
 
 // MarkerSetAt returns when the field manager that set a Node's marker last changed any field. It
 // returns nil if that is unknown.
-func MarkerSetAt(n *metav1.PartialObjectMetadata) *metav1.Time {
+func MarkerSetAt(managed []metav1.ManagedFieldsEntry) *metav1.Time {
 	var first *metav1.Time
-	for at := range setterTimes(n.ManagedFields, "f:"+labels.Marker) {
+	for at := range setterTimes(managed, "f:"+labels.Marker) {
 		if first == nil || at.Before(first) {
 			first = at
 		}
@@ -96,23 +77,4 @@ func setterTimes(managed []metav1.ManagedFieldsEntry, field string) iter.Seq[*me
 			}
 		}
 	}
-}
-
-// NoteGatedSince stores the time at which a Node was gated in its metadata, in memory only, see
-// [NotedGatedSince].
-func NoteGatedSince(n *metav1.PartialObjectMetadata) {
-	delete(n.Annotations, gatedSinceAnnotation) // anyone who may patch the Node can set it
-	if at := GatedSince(n); !at.IsZero() {
-		metav1.SetMetaDataAnnotation(&n.ObjectMeta, gatedSinceAnnotation, at.UTC().Format(time.RFC3339))
-	}
-}
-
-// NotedGatedSince returns the time that [NoteGatedSince] stored, or the zero time if it stored
-// none.
-func NotedGatedSince(n *metav1.PartialObjectMetadata) time.Time {
-	at, err := time.Parse(time.RFC3339, n.Annotations[gatedSinceAnnotation])
-	if err != nil {
-		return time.Time{}
-	}
-	return at
 }

@@ -4,6 +4,7 @@ import (
 	"maps"
 
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/record"
 )
 
@@ -31,7 +32,7 @@ func (a Admission) Restores() bool { return a.Marker != "" }
 // Request is a request to create a Node.
 type Request struct {
 	// Node is the Node as requested. It has no UID and no revision.
-	Node Node
+	Node nodeview.Node
 	// Kubelet reports whether a kubelet creates the Node. The API server then rejects labels that a
 	// kubelet may not set, see [labels.KubeletMaySet].
 	Kubelet bool
@@ -88,7 +89,7 @@ func admitted(r record.Record, req Request, policy labels.Policy) (own map[strin
 		}
 	}
 	held = held.Union(labels.KeysOf(unknown))
-	came := req.Node.side()
+	came := sideOfNode(&req.Node)
 	own = policy.Restored(came, saved)
 	later := changed(req.Node.Labels, own, func(key string, isWanted bool) bool {
 		return labels.IsTaint(key) || mayStay(came, key, policy) || isWanted && req.refuses(key)

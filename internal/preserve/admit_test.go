@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview"
+	"nodekeeper.dev/internal/nodeview/agents"
 	"nodekeeper.dev/internal/nodeview/identity"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
@@ -117,7 +119,7 @@ func TestAdmit(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			n := preserve.Node{Labels: tc.labels, Machine: tc.machine, Marker: tc.marker, Identity: tc.says, IdentityRead: true, Gated: tc.gated}
+			n := nodeview.Node{Labels: tc.labels, Marker: tc.marker, Identity: tc.says, IdentityRead: true, Gated: tc.gated, Ownership: agents.Ownership{Machine: tc.machine}}
 			got := preserve.Admit(tc.record, preserve.Request{Node: n, Kubelet: tc.kubelet, HeldBack: heldBack, Gate: tc.gate}, labels.Policy{Mode: labels.Replace, Ignored: ignored})
 			assert.Equal(t, tc.want, got.Labels)
 			assert.Equal(t, tc.held, got.Held)
@@ -156,7 +158,7 @@ func TestStaleResponseMakesNoDifference(t *testing.T) {
 		if g.IntN(4) == 0 {
 			before = now
 		}
-		n := preserve.Node{Labels: some(), IdentityRead: true}
+		n := nodeview.Node{Labels: some(), IdentityRead: true}
 		n.Machine, n.Unclear = g.ownership(n.Labels)
 		answer := preserve.Admit(&before, preserve.Request{Node: n, Kubelet: g.IntN(2) == 0, HeldBack: heldBack, Gate: g.IntN(4) == 0}, policy)
 		with, without := restoredAfter(now, n, answer, policy), restoredAfter(now, n, preserve.Admission{Labels: n.Labels}, policy)
@@ -169,13 +171,13 @@ func TestStaleResponseMakesNoDifference(t *testing.T) {
 // isUserLabelOfFormerMachine reports whether a user creates a Node with a label that the record
 // attributes to the former machine. The label then stays, but not if an older record has replaced
 // it.
-func isUserLabelOfFormerMachine(r record.Record, n preserve.Node, policy labels.Policy, key string) bool {
+func isUserLabelOfFormerMachine(r record.Record, n nodeview.Node, policy labels.Policy, key string) bool {
 	_, isRequested := n.Labels[key]
 	return policy.Mode == labels.Replace && labels.IsLabel(key) && isRequested && !n.Machine.Set()[key] && !n.Unclear.Set()[key] && r.Machine.Set()[key]
 }
 
 // restoredAfter returns a Node's labels after its Added transaction is applied.
-func restoredAfter(r record.Record, came preserve.Node, answer preserve.Admission, policy labels.Policy) set {
+func restoredAfter(r record.Record, came nodeview.Node, answer preserve.Admission, policy labels.Policy) set {
 	n := came
 	n.UID, n.Revision = "b", revision.MustParse("90")
 	n.Labels, n.Marker, n.Gated = answer.Labels, answer.Marker, answer.Gated()
@@ -197,16 +199,16 @@ func restoredAfter(r record.Record, came preserve.Node, answer preserve.Admissio
 func TestUnselectedNodeIsAdmittedUnchanged(t *testing.T) {
 	t.Parallel()
 	r := &record.Record{Labels: map[string]string{"rack": "r1"}, Revision: revision.MustParse("70")}
-	got := preserve.Admit(r, preserve.Request{Node: preserve.Node{Unselected: true}, Gate: true}, labels.Policy{Mode: labels.Replace})
+	got := preserve.Admit(r, preserve.Request{Node: nodeview.Node{Unselected: true}, Gate: true}, labels.Policy{Mode: labels.Replace})
 	assert.False(t, got.Restores())
 }
 
 // returning is a Node that the webhook has admitted, as a restore reads it.
-func returning(uid types.UID, rv, marker string, own map[string]string, admitted labels.Keys) *preserve.Node {
-	return &preserve.Node{UID: uid, Revision: revision.MustParse(rv), Labels: own, Marker: marker, Gated: marker == labels.Pending, Admitted: admitted}
+func returning(uid types.UID, rv, marker string, own map[string]string, admitted labels.Keys) *nodeview.Node {
+	return &nodeview.Node{UID: uid, Revision: revision.MustParse(rv), Labels: own, Marker: marker, Gated: marker == labels.Pending, Ownership: agents.Ownership{Admitted: admitted}}
 }
 
-func addedAs(n *preserve.Node) txn.Transaction {
+func addedAs(n *nodeview.Node) txn.Transaction {
 	return txn.Transaction{Type: txn.Added, Node: "n", UID: n.UID, Revision: n.Revision, Labels: n.Labels, Marker: n.Marker, FoundsRecord: true}
 }
 
@@ -220,7 +222,7 @@ func TestStartOfAnAdmittedNodeThatIsGone(t *testing.T) {
 		Type: txn.Added, Node: "node-1", UID: "second", Revision: revision.MustParse("20"), Labels: set{"rack": "r1", "gpu": "a100"}, Machine: "gpu", Marker: "10",
 		FoundsRecord: true,
 	}
-	third := &preserve.Node{UID: "third", Revision: revision.MustParse("30"), Labels: set{"gpu": "a100"}, Machine: "gpu"}
+	third := &nodeview.Node{UID: "third", Revision: revision.MustParse("30"), Labels: set{"gpu": "a100"}, Ownership: agents.Ownership{Machine: "gpu"}}
 	start := preserve.Decide(added, r, third, replaceAll)
 	require.Equal(t, preserve.Save, start.Action)
 

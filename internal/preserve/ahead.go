@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
@@ -23,8 +24,8 @@ func Ahead(r *record.Record, now revision.Revision) bool {
 // PlanAt is like [Plan], for a record and transactions some of which may be of an earlier history.
 // now is the revision of all Nodes at a moment after all of them were read, zero if unknown.
 // Transactions of an earlier history must come first.
-func PlanAt(now revision.Revision, queue []txn.Transaction, r *record.Record, n *Node, policy labels.Policy) []Step {
-	decide := func(t txn.Transaction, r *record.Record, n *Node) Decision { return Decide(t, r, n, policy) }
+func PlanAt(now revision.Revision, queue []txn.Transaction, r *record.Record, n *nodeview.Node, policy labels.Policy) []Step {
+	decide := func(t txn.Transaction, r *record.Record, n *nodeview.Node) Decision { return Decide(t, r, n, policy) }
 	return PlanBy(At(now, policy, decide), queue, r, n, policy.MachineBound)
 }
 
@@ -36,7 +37,7 @@ func At(now revision.Revision, policy labels.Policy, decide DecideFunc) DecideFu
 	if now.IsZero() {
 		return decide
 	}
-	return func(t txn.Transaction, r *record.Record, n *Node) Decision {
+	return func(t txn.Transaction, r *record.Record, n *nodeview.Node) Decision {
 		isEarlier := t.Revision.After(now)
 		isPresent := !isEarlier || t.Type == txn.Added && n != nil && n.UID == t.UID
 		switch {
@@ -60,7 +61,7 @@ func At(now revision.Revision, policy labels.Policy, decide DecideFunc) DecideFu
 // A live Node that has its labels may have been edited since, so these are its current ones.
 // Otherwise the labels stay, and the record still follows the same incarnation: all that this
 // history has recorded of it is later, unless the record has its end.
-func renewed(t txn.Transaction, r record.Record, n *Node, now revision.Revision, policy labels.Policy) record.Record {
+func renewed(t txn.Transaction, r record.Record, n *nodeview.Node, now revision.Revision, policy labels.Policy) record.Record {
 	if r.Floor {
 		return record.Record{Node: r.Node, Revision: beginning, Floor: true}
 	}

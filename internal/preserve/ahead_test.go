@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/nodeview/identity"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
@@ -25,7 +26,7 @@ func of(typ txn.Type, t txn.Transaction) txn.Transaction {
 }
 
 // renewedBy returns the record after a plan, and the labels of the last restore.
-func renewedBy(t *testing.T, r *record.Record, n *preserve.Node, queue ...txn.Transaction) (*record.Record, set) {
+func renewedBy(t *testing.T, r *record.Record, n *nodeview.Node, queue ...txn.Transaction) (*record.Record, set) {
 	t.Helper()
 	var given set
 	renewals := 0
@@ -48,12 +49,12 @@ func renewedBy(t *testing.T, r *record.Record, n *preserve.Node, queue ...txn.Tr
 }
 
 func TestEventsOfThisHistoryAreLaterThanARecordOfAnEarlierOne(t *testing.T) {
-	edited := &preserve.Node{UID: "restored", Revision: revision.MustParse("40"), Labels: changed}
-	marked := &preserve.Node{UID: "next", Revision: revision.MustParse("40"), Labels: changed, Marker: "100"}
+	edited := &nodeview.Node{UID: "restored", Revision: revision.MustParse("40"), Labels: changed}
+	marked := &nodeview.Node{UID: "next", Revision: revision.MustParse("40"), Labels: changed, Marker: "100"}
 	mistyped := with(saved(), func(r *record.Record) { r.Restored.Revision = revision.MustParse("35") })
 	for name, tc := range map[string]struct {
 		r     *record.Record
-		n     *preserve.Node
+		n     *nodeview.Node
 		queue []txn.Transaction
 		want  set
 	}{
@@ -76,7 +77,7 @@ func TestEventsOfThisHistoryAreLaterThanARecordOfAnEarlierOne(t *testing.T) {
 }
 
 func TestNodeGetsTheLabelsOfAnEarlierHistory(t *testing.T) {
-	n := &preserve.Node{UID: "next", Revision: revision.MustParse("40"), Marker: "7", Labels: set{"own": "label"}}
+	n := &nodeview.Node{UID: "next", Revision: revision.MustParse("40"), Marker: "7", Labels: set{"own": "label"}}
 	added := of(txn.Added, event("next", "30", "7", set{"own": "label"}))
 	for name, queue := range map[string][]txn.Transaction{
 		"of the record":             {added},
@@ -98,7 +99,7 @@ func TestNodeGetsTheLabelsOfAnEarlierHistory(t *testing.T) {
 // What an earlier history has left in the queue never replaces what this one has saved.
 func TestWhatAnEarlierHistoryLeftIsOlder(t *testing.T) {
 	r := &record.Record{Node: "node-1", Labels: same, Revision: revision.MustParse("30"), Source: "source"}
-	n := &preserve.Node{UID: "source", Revision: revision.MustParse("40"), Labels: same}
+	n := &nodeview.Node{UID: "source", Revision: revision.MustParse("40"), Labels: same}
 	for _, typ := range txn.Types() {
 		left := of(typ, event("source", "300", "", changed))
 		left.FoundsRecord = typ == txn.Added
@@ -131,7 +132,7 @@ func TestRestrictedLabelsOfAnEarlierHistoryStayWithTheirMachine(t *testing.T) {
 			r := saved()
 			r.Labels, r.Ended = set{"rack": "r7", trusted: "a"}, isEnded
 			r.Identity = record.Identity{UID: "restored", Identity: identity.Identity{ProviderID: "x://1", SystemUUID: "1"}}
-			n := &preserve.Node{UID: "next", Revision: revision.MustParse("40"), IdentityRead: true, Identity: identity.Identity{ProviderID: "x://2", SystemUUID: "2"}}
+			n := &nodeview.Node{UID: "next", Revision: revision.MustParse("40"), IdentityRead: true, Identity: identity.Identity{ProviderID: "x://2", SystemUUID: "2"}}
 			restores := 0
 			for _, step := range preserve.PlanAt(present, []txn.Transaction{of(txn.Added, event("next", "30", "", nil))}, r, n, policy) {
 				if step.Action == preserve.Restore {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
@@ -24,7 +25,7 @@ func BenchmarkDecide(b *testing.B) {
 	}
 	policy := labels.Policy{Mode: labels.Replace, Live: live}
 	r := record.Record{Node: "node-1", Labels: saved, Revision: revision.MustParse("10"), Source: "first"}
-	node := &preserve.Node{UID: "second", Revision: revision.MustParse("21"), Labels: own}
+	node := &nodeview.Node{UID: "second", Revision: revision.MustParse("21"), Labels: own}
 	for name, tc := range map[string]struct {
 		transaction txn.Transaction
 		want        preserve.Action

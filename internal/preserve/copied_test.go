@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
@@ -102,14 +103,14 @@ func TestCopyInEveryOrderOfEvents(t *testing.T) {
 	added := txn.Transaction{
 		Type: txn.Added, Node: "node-1", UID: "copy", Revision: revision.MustParse("10"), Labels: set{"pool": "a", "rack": "r1"}, Marker: "5", FoundsRecord: true,
 	}
-	live := preserve.Node{UID: "copy", Revision: revision.MustParse("12"), Labels: added.Labels, Marker: "5"}
+	live := nodeview.Node{UID: "copy", Revision: revision.MustParse("12"), Labels: added.Labels, Marker: "5"}
 	changed := live
 	changed.Labels = set{"pool": "a", "rack": "r2"}
 	admitted := live
 	admitted.Admitted = "labels_restored,rack"
 	for name, tc := range map[string]struct {
 		t txn.Transaction
-		n *preserve.Node
+		n *nodeview.Node
 	}{
 		"noted":                  {added, &live},
 		"noted, admitted":        {added, &admitted},

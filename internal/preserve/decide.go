@@ -4,13 +4,10 @@ import (
 	"maps"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodeview"
-	"nodekeeper.dev/internal/nodeview/agents"
-	"nodekeeper.dev/internal/nodeview/identity"
 	"nodekeeper.dev/internal/nodeview/owners"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
@@ -50,46 +47,6 @@ func (a Action) String() string {
 
 // Superseded is the reason of a save that is skipped because a later save of the plan replaces it.
 const Superseded = "superseded by a later save"
-
-// Node is the live Node, reduced to the fields that decisions use.
-type Node struct {
-	UID      types.UID
-	Revision revision.Revision
-	// Labels are the node's labels without the marker.
-	Labels map[string]string
-	// Machine are the keys of labels set only by the machine's agents. Unclear are the keys whose
-	// setter is unknown.
-	Machine, Unclear labels.Keys
-	Marker           string
-	// Identity identifies the machine. It is valid only if IdentityRead.
-	Identity     identity.Identity
-	IdentityRead bool
-	// Settled reports whether the Node has had the time to report its whole identity.
-	Settled bool
-	// Unselected reports whether the Node is not selected, see [nodeview.Selected].
-	Unselected bool
-	// Gated reports whether the Node has the startup taint, see [nodeview.Gated].
-	Gated bool
-	// Admitted are the keys of the labels, the marker among them, that the webhook set when the
-	// Node was created and that have not been set again since.
-	Admitted labels.Keys
-	// Owners are the field managers of the labels that are not the machine's.
-	Owners owners.Owners
-	// Edited are the keys of labels and annotations that users have set since the Node was created,
-	// and the marker if it was set by a restore onto this incarnation, see [agents.Edited].
-	Edited labels.Keys
-}
-
-// NodeOf converts a stamped Node.
-func NodeOf(n *metav1.PartialObjectMetadata) *Node {
-	own, marker := labels.Split(n.Labels)
-	id, isRead := identity.Noted(n)
-	return &Node{
-		UID: n.UID, Revision: revision.Of(n.ResourceVersion), Labels: own, Machine: agents.Machine(n), Unclear: agents.Unclear(n), Marker: marker,
-		Identity: id, IdentityRead: isRead, Settled: identity.Settled(n), Unselected: !nodeview.Selected(n), Gated: nodeview.Gated(n), Admitted: agents.Admitted(n),
-		Edited: agents.Edited(n), Owners: owners.Noted(n),
-	}
-}
 
 // Decision is a write and its reason.
 type Decision struct {
@@ -172,7 +129,7 @@ func RestoredUnnoted(t txn.Transaction, r record.Record) bool {
 //
 // An update of a live incarnation that never got its labels counts as its addition: the record may
 // have been replaced by an earlier one since the restore, or the addition may have been lost.
-func Decide(t txn.Transaction, r *record.Record, n *Node, policy labels.Policy) Decision {
+func Decide(t txn.Transaction, r *record.Record, n *nodeview.Node, policy labels.Policy) Decision {
 	if isStranded(t, r) && n != nil && n.UID == t.UID && !n.Unselected {
 		t.Type, t.FoundsRecord, t.AtOnce = txn.Added, false, false
 	}
@@ -190,7 +147,7 @@ func Decide(t txn.Transaction, r *record.Record, n *Node, policy labels.Policy) 
 	return d
 }
 
-func decide(t txn.Transaction, r *record.Record, n *Node, policy labels.Policy) Decision {
+func decide(t txn.Transaction, r *record.Record, n *nodeview.Node, policy labels.Policy) Decision {
 	if r != nil && r.Floor {
 		if !t.Revision.After(r.Revision) {
 			return nothing("an event from before the node was forgotten")
@@ -213,7 +170,7 @@ func decide(t txn.Transaction, r *record.Record, n *Node, policy labels.Policy) 
 	return d
 }
 
-func decideSave(t txn.Transaction, r record.Record, n *Node, policy labels.Policy) Decision {
+func decideSave(t txn.Transaction, r record.Record, n *nodeview.Node, policy labels.Policy) Decision {
 	switch {
 	case !isLater(t, r):
 		return nothing("an older event, or of an incarnation that never got its labels back")
@@ -265,7 +222,7 @@ func isLater(t txn.Transaction, r record.Record) bool {
 	return t.Marker == r.Revision.String() || t.RestoredFrom().After(r.Revision)
 }
 
-func decideRestore(t txn.Transaction, r record.Record, n *Node, policy labels.Policy) Decision {
+func decideRestore(t txn.Transaction, r record.Record, n *nodeview.Node, policy labels.Policy) Decision {
 	switch {
 	case (n == nil || n.UID != t.UID) && r.WaitsFor(t.UID):
 		return save(waitedFor(r, t.UID), "the incarnation that labels waited for is gone")
@@ -279,7 +236,7 @@ func decideRestore(t txn.Transaction, r record.Record, n *Node, policy labels.Po
 		return decideOwner(r, n, policy)
 	case n.Marker == r.Revision.String():
 		return decideNote(t, r, n, policy, "the restore was done but not noted")
-	case n.restoredFrom().After(r.Revision) && !t.IsRequest():
+	case restoredFrom(n).After(r.Revision) && !t.IsRequest():
 		return decideNote(t, r, n, policy, "the node has its labels from a later record")
 	}
 	if next, held, changed := resolve(r, n, policy); changed {
@@ -303,7 +260,7 @@ func decideRestore(t txn.Transaction, r record.Record, n *Node, policy labels.Po
 }
 
 // decideNote decides about a restore that was done but not noted.
-func decideNote(t txn.Transaction, r record.Record, n *Node, policy labels.Policy, reason string) Decision {
+func decideNote(t txn.Transaction, r record.Record, n *nodeview.Node, policy labels.Policy, reason string) Decision {
 	if !n.Revision.After(r.Restored.Revision) {
 		return nothing("an incarnation after this one has its labels already")
 	}
@@ -345,9 +302,9 @@ func sideOf(t txn.Transaction) labels.Side {
 	return labels.Side{Labels: t.Labels, Machine: t.Machine, Unclear: t.Unclear, Overruled: t.Overruled}
 }
 
-// side returns a returned Node's own labels, for a restore. It leaves out labels that the webhook
+// sideOfNode returns a returned Node's own labels, for a restore. It leaves out labels that the webhook
 // added, because their record may have changed since.
-func (n *Node) side() labels.Side {
+func sideOfNode(n *nodeview.Node) labels.Side {
 	own := n.Labels
 	if n.Admitted != "" {
 		own = maps.Clone(own)
@@ -361,17 +318,17 @@ func (n *Node) side() labels.Side {
 // Noted returns the record after a restore, given the Node before and after it. If the Node has the
 // saved labels, the record gets a note. If it has others, for example because live labels were
 // merged, these are saved. If it had its labels before and only got withheld ones, that is noted.
-func Noted(r record.Record, read, left Node, bound labels.MachineBound) record.Record {
+func Noted(r record.Record, read, left nodeview.Node, bound labels.MachineBound) record.Record {
 	if isSourceOrRestored(r, left.UID) {
 		return notedWithheld(r, left)
 	}
-	return notedSince(read.side(), r, left, read.Machine.Missing(left.Labels), bound)
+	return notedSince(sideOfNode(&read), r, left, read.Machine.Missing(left.Labels), bound)
 }
 
 // notedLate returns the record after an unnoted restore onto the incarnation whose start t records;
 // n is any later state of it. Edits since the restore are saved. The Node's revision is used, not
 // the transaction's: edits between the add and the restore do not count.
-func notedLate(t txn.Transaction, r record.Record, n Node, bound labels.MachineBound) record.Record {
+func notedLate(t txn.Transaction, r record.Record, n nodeview.Node, bound labels.MachineBound) record.Record {
 	return notedSince(sideOf(t), r, n, "", bound)
 }
 
@@ -382,7 +339,7 @@ func notedLate(t txn.Transaction, r record.Record, n Node, bound labels.MachineB
 // If the webhook restored labels, the record follows that incarnation even if its labels are the
 // same. While they stay the same, the end of the incarnation does not change the revision, so a
 // response of the webhook before that end is saved carries the right revision.
-func notedSince(before labels.Side, r record.Record, n Node, withdrawn labels.Keys, bound labels.MachineBound) record.Record {
+func notedSince(before labels.Side, r record.Record, n nodeview.Node, withdrawn labels.Keys, bound labels.MachineBound) record.Record {
 	next := noted(r, n.UID, n.Revision)
 	withheld := withheldOn(r, n)
 	if !maps.Equal(n.Labels, r.Labels) || len(withheld) > 0 || n.Admitted != "" {
@@ -391,7 +348,7 @@ func notedSince(before labels.Side, r record.Record, n Node, withdrawn labels.Ke
 	next.Withheld = withheld
 	before.Copied = copies(r, before)
 	before.Machine = before.Machine.Union(before.Copied)
-	merged := mergeOwnership(before, n.side(), withdrawn)
+	merged := mergeOwnership(before, sideOfNode(&n), withdrawn)
 	merged.Overruled = merged.Overruled.Union(r.Overruled).Without(merged.Machine)
 	merged.Unclear = merged.Unclear.Union(Saved(r).Unclear.Same(r.Labels, n.Labels)).Without(merged.Machine)
 	setOwnership(&next, merged)
@@ -444,12 +401,12 @@ func Edited(saved labels.Side, edited map[string]string, named labels.Keys) labe
 // effect, however late they are recorded. n is the live Node, nil if none existed at now, the
 // resourceVersion of the Node list. The replacement is a record of the live Node's labels, or a
 // floor if there is no Node.
-func Forgotten(node string, n *Node, now revision.Revision) record.Record {
+func Forgotten(node string, n *nodeview.Node, now revision.Revision) record.Record {
 	if n == nil {
 		return record.Record{Node: node, Revision: now, Floor: true}
 	}
 	r := record.Record{Node: node, Labels: n.Labels, Revision: n.Revision, Source: n.UID, Owners: n.Owners.Others()}
-	setOwnership(&r, n.side())
+	setOwnership(&r, sideOfNode(n))
 	r.Identity = identityOf(n.UID, nil, n)
 	return r
 }
@@ -470,7 +427,7 @@ func setEnd(r *record.Record, t txn.Transaction) {
 
 // captured returns the record of the labels in t, which replaces r, nil if none exists. It has no
 // note of a restore, because the last restore was of other labels.
-func captured(t txn.Transaction, r *record.Record, n *Node, policy labels.Policy) record.Record {
+func captured(t txn.Transaction, r *record.Record, n *nodeview.Node, policy labels.Policy) record.Record {
 	next := record.Record{Node: t.Node, Labels: t.Labels, Revision: t.Revision, Source: t.UID}
 	setEnd(&next, t)
 	var before labels.Side

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
@@ -29,25 +30,22 @@ func mayBeStranded(queue []txn.Transaction, r *record.Record) bool {
 	return false
 }
 
-// IsRestored reports whether the marker of a Node was set by a restore onto this incarnation.
-func (n *Node) IsRestored() bool { return n.Edited.Has(labels.Marker) }
-
 // restoredFrom returns the revision of the record that was restored onto a Node, see
 // [txn.RestoredFrom].
-func (n *Node) restoredFrom() revision.Revision {
+func restoredFrom(n *nodeview.Node) revision.Revision {
 	return txn.RestoredFrom(n.Marker, n.IsRestored(), n.Revision)
 }
 
 // editedSince returns the keys that users have set or removed on a Node since it was created. t is
 // a former state of it: what differs was edited, even if managedFields do not show that.
-func editedSince(t txn.Transaction, n *Node) labels.Keys {
+func editedSince(t txn.Transaction, n *nodeview.Node) labels.Keys {
 	if n.IsRestored() && n.Marker != t.Marker {
 		return n.Edited // what else differs may be from the restore that set the marker since
 	}
 	byUsers := func(of labels.Side, key string) bool {
 		return labels.IsLabel(key) && !of.Machine.Has(key) && !of.Unclear.Has(key)
 	}
-	before, after := sideOf(t), n.side()
+	before, after := sideOf(t), sideOfNode(n)
 	return n.Edited.Union(labels.KeysOf(func(yield func(string) bool) {
 		for key, value := range after.Labels {
 			if former, wasThere := before.Labels[key]; (!wasThere || former != value) && byUsers(after, key) && !yield(key) {

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/nodeview/agents"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/revision"
@@ -40,7 +41,7 @@ func TestRestoreKeepsEarlierEdits(t *testing.T) {
 			if tc.change != nil {
 				tc.change(&added)
 			}
-			n := &preserve.Node{UID: "stranger", Revision: revision.MustParse("300"), Labels: tc.is, Machine: "zone", Marker: "90", Edited: tc.edited}
+			n := &nodeview.Node{UID: "stranger", Revision: revision.MustParse("300"), Labels: tc.is, Marker: "90", Ownership: agents.Ownership{Machine: "zone", Edited: tc.edited}}
 			d := preserve.Decide(added, saved(), n, replaceAll)
 			require.Equal(t, preserve.Restore, d.Action, d.Reason)
 			assert.Equal(t, tc.want, d.Labels)
@@ -50,15 +51,15 @@ func TestRestoreKeepsEarlierEdits(t *testing.T) {
 
 // An earlier record, as from a backup, has taken the place of the one that was restored.
 func TestEarlierRecordChangesNoNode(t *testing.T) {
-	node := func(marker string, edited labels.Keys) *preserve.Node {
-		return &preserve.Node{UID: "stranger", Revision: revision.MustParse("300"), Labels: changed, Marker: marker, Edited: edited}
+	node := func(marker string, edited labels.Keys) *nodeview.Node {
+		return &nodeview.Node{UID: "stranger", Revision: revision.MustParse("300"), Labels: changed, Marker: marker, Ownership: agents.Ownership{Edited: edited}}
 	}
 	isAdded := of(txn.Added, event("stranger", "290", "150", changed))
 	request := isAdded
 	request.AtOnce = true
 	for name, tc := range map[string]struct {
 		added txn.Transaction
-		n     *preserve.Node
+		n     *nodeview.Node
 		want  preserve.Action
 	}{
 		"a later marker":                       {isAdded, node("150", labels.Marker), preserve.Save},
@@ -104,17 +105,17 @@ func TestStateAfterALaterRestoreIsSaved(t *testing.T) {
 // The record follows another incarnation than the live one, and nothing else would ever change that
 // while the watchers run.
 func TestUpdateOfAStrandedNodeRestores(t *testing.T) {
-	n := &preserve.Node{UID: "stranger", Revision: revision.MustParse("300"), Labels: set{"team": "green"}, Edited: "team"}
+	n := &nodeview.Node{UID: "stranger", Revision: revision.MustParse("300"), Labels: set{"team": "green"}, Ownership: agents.Ownership{Edited: "team"}}
 	for name, tc := range map[string]struct {
-		change func(t *txn.Transaction, n *preserve.Node)
+		change func(t *txn.Transaction, n *nodeview.Node)
 		want   preserve.Action
 	}{
 		"the live incarnation":             {nil, preserve.Restore},
-		"and at once":                      {func(t *txn.Transaction, _ *preserve.Node) { t.AtOnce = true }, preserve.Restore},
-		"another incarnation":              {func(t *txn.Transaction, _ *preserve.Node) { t.UID = "other" }, preserve.Nothing},
-		"its end":                          {func(t *txn.Transaction, _ *preserve.Node) { t.Type = txn.Deleted }, preserve.Nothing},
-		"of before the restore onto other": {func(t *txn.Transaction, _ *preserve.Node) { t.Revision = revision.MustParse("200") }, preserve.Nothing},
-		"a Node that is not selected":      {func(_ *txn.Transaction, n *preserve.Node) { n.Unselected = true }, preserve.Nothing},
+		"and at once":                      {func(t *txn.Transaction, _ *nodeview.Node) { t.AtOnce = true }, preserve.Restore},
+		"another incarnation":              {func(t *txn.Transaction, _ *nodeview.Node) { t.UID = "other" }, preserve.Nothing},
+		"its end":                          {func(t *txn.Transaction, _ *nodeview.Node) { t.Type = txn.Deleted }, preserve.Nothing},
+		"of before the restore onto other": {func(t *txn.Transaction, _ *nodeview.Node) { t.Revision = revision.MustParse("200") }, preserve.Nothing},
+		"a Node that is not selected":      {func(_ *txn.Transaction, n *nodeview.Node) { n.Unselected = true }, preserve.Nothing},
 	} {
 		t.Run(name, func(t *testing.T) {
 			live, update := *n, of(txn.Updated, event("stranger", "300", "", n.Labels))
@@ -135,7 +136,7 @@ func TestUpdateOfAStrandedNodeRestores(t *testing.T) {
 // restores the later record.
 func TestRemovalAfterTheWebhooksRestoreStays(t *testing.T) {
 	added := of(txn.Added, event("stranger", "250", "90", set{"rack": "r6", "team": "blue"})) // as the webhook left it
-	n := &preserve.Node{UID: "stranger", Revision: revision.MustParse("300"), Labels: set{"rack": "r6"}, Marker: "90", Edited: labels.Marker, Admitted: "rack," + labels.Marker}
+	n := &nodeview.Node{UID: "stranger", Revision: revision.MustParse("300"), Labels: set{"rack": "r6"}, Marker: "90", Ownership: agents.Ownership{Edited: labels.Marker, Admitted: "rack," + labels.Marker}}
 	d := preserve.Decide(added, saved(), n, replaceAll)
 	require.Equal(t, preserve.Restore, d.Action, d.Reason)
 	assert.NotContains(t, d.Labels, "team", "a user has removed it after the restore (promise 3)")
@@ -155,9 +156,7 @@ func TestRemovalBehindAClosedGateStays(t *testing.T) {
 			}}
 			managers, err := agents.Parse(agents.Default)
 			require.NoError(t, err)
-			managers.Stamp(live)
-			n := preserve.NodeOf(live)
-			n.Gated = true
+			n := nodeview.View{Agents: managers}.OfMetadata(live)
 			d := preserve.Decide(added, saved(), n, replaceAll)
 			require.Equal(t, preserve.Restore, d.Action, d.Reason)
 			assert.NotContains(t, d.Labels, "team")
@@ -169,7 +168,7 @@ func TestRemovalBehindAClosedGateStays(t *testing.T) {
 // import --overwrite has stored labels for a live Node, whose label changes before the request.
 func TestRequestAfterAStrandedUpdate(t *testing.T) {
 	given := preserve.UserRecord("node-1", labels.Side{Labels: set{"team": "imported"}}, revision.MustParse("260"))
-	n := &preserve.Node{UID: "stranger", Revision: revision.MustParse("300"), Labels: set{"team": "live", "ticket": "1"}, Edited: "team,ticket"}
+	n := &nodeview.Node{UID: "stranger", Revision: revision.MustParse("300"), Labels: set{"team": "live", "ticket": "1"}, Ownership: agents.Ownership{Edited: "team,ticket"}}
 	update := of(txn.Updated, event("stranger", "280", "", n.Labels))
 	request := of(txn.Added, event("stranger", "300", "", n.Labels))
 	request.AtOnce = true

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
@@ -33,7 +34,7 @@ func TestDecideAfterTheNodeWasForgotten(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tc.t.Type = tc.typ
 			floor := preserve.Forgotten("node-1", nil, revision.MustParse("300"))
-			live := &preserve.Node{UID: tc.t.UID, Revision: revision.MustParse("400"), Labels: set{"own": "label"}}
+			live := &nodeview.Node{UID: tc.t.UID, Revision: revision.MustParse("400"), Labels: set{"own": "label"}}
 			got := preserve.Decide(tc.t, &floor, live, replaceAll)
 			got.Reason = ""
 			tc.want.Record.Ended = tc.want.Action == preserve.Save && tc.typ == txn.Deleted
@@ -70,7 +71,7 @@ func TestFloorHidesAllThatWasBefore(t *testing.T) {
 func TestForgottenNodeThatIsLiveKeepsItsLabels(t *testing.T) {
 	g := newGenerator(t)
 	for range rounds {
-		n := preserve.Node{UID: g.uid(), Revision: revision.MustParse("13"), Labels: g.labels(), Marker: g.marker()}
+		n := nodeview.Node{UID: g.uid(), Revision: revision.MustParse("13"), Labels: g.labels(), Marker: g.marker()}
 		r := preserve.Forgotten("node-1", &n, revision.MustParse("14"))
 		require.Equal(t, record.Record{Node: "node-1", Labels: n.Labels, Revision: n.Revision, Source: n.UID}, r)
 		late := g.transaction()
@@ -94,7 +95,7 @@ func TestRecordNotesTheEndOfItsIncarnation(t *testing.T) {
 			continue
 		}
 		ended++
-		restored := preserve.Noted(d.Record, preserve.Node{}, preserve.Node{UID: "next", Revision: revision.MustParse("99"), Labels: d.Record.Labels}, labels.MachineBound{})
+		restored := preserve.Noted(d.Record, nodeview.Node{}, nodeview.Node{UID: "next", Revision: revision.MustParse("99"), Labels: d.Record.Labels}, labels.MachineBound{})
 		require.False(t, restored.Ended)
 	}
 	require.Positive(t, ended)

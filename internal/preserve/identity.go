@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/nodeview/identity"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/txn"
@@ -44,7 +45,7 @@ func IdentityOwed(r record.Record, uid types.UID, bound labels.MachineBound) boo
 
 // identityOf returns an incarnation's identity: from the Node if it is that incarnation and was
 // read, otherwise from the record. A Node that reports less than before is still the same machine.
-func identityOf(uid types.UID, r *record.Record, n *Node) record.Identity {
+func identityOf(uid types.UID, r *record.Record, n *nodeview.Node) record.Identity {
 	var known record.Identity
 	if r != nil {
 		for _, w := range r.Withheld {
@@ -68,7 +69,7 @@ func identityOf(uid types.UID, r *record.Record, n *Node) record.Identity {
 // identify sets the identity of an incarnation in a record that depends on it. r is the previous
 // record, nil if there was none. An empty identity applies only to the labels that the Node had when
 // it was read: a kubelet may have joined and been trusted since.
-func identify(next *record.Record, uid types.UID, r *record.Record, n *Node, bound labels.MachineBound) {
+func identify(next *record.Record, uid types.UID, r *record.Record, n *nodeview.Node, bound labels.MachineBound) {
 	next.Identity = record.Identity{}
 	saved := boundOf(next.Labels, next.Machine, bound)
 	if len(saved) == 0 {
@@ -98,7 +99,7 @@ func filledByDecided(known record.Identity, uid types.UID, r record.Record) reco
 
 // keptFrom returns the labels of a record that a returned Node does not get, because it may not be
 // their machine, or because the policy never restores them.
-func keptFrom(r record.Record, n *Node, p labels.Policy) map[string]string {
+func keptFrom(r record.Record, n *nodeview.Node, p labels.Policy) map[string]string {
 	kept := boundOf(r.Labels, r.Machine, p.MachineBound)
 	isTheirs := len(kept) > 0 && checkLabels(r, n) == granted
 	maps.DeleteFunc(kept, func(key, _ string) bool {
@@ -110,7 +111,7 @@ func keptFrom(r record.Record, n *Node, p labels.Policy) map[string]string {
 
 // checkLabels returns why a returned Node does not get the labels of a record that belong to a
 // machine, or granted.
-func checkLabels(r record.Record, n *Node) Why {
+func checkLabels(r record.Record, n *nodeview.Node) Why {
 	switch {
 	case !isBound(r):
 		return granted
@@ -131,7 +132,7 @@ func isBound(r record.Record) bool {
 
 // checkWithheld returns why a Node does not get withheld labels of one mode, see [ByMode], or
 // granted.
-func checkWithheld(w record.Withheld, n *Node, p labels.Policy) Why {
+func checkWithheld(w record.Withheld, n *nodeview.Node, p labels.Policy) Why {
 	switch ModeOf(w, p) {
 	case labels.Drop:
 		return Dropped
@@ -150,23 +151,12 @@ func checkWithheld(w record.Withheld, n *Node, p labels.Policy) Why {
 
 // mayBeTheirs reports whether a returned Node may be the machine of a record's labels. What users
 // have removed from another machine is not removed from this one, except restricted labels.
-func mayBeTheirs(r record.Record, n *Node) bool {
+func mayBeTheirs(r record.Record, n *nodeview.Node) bool {
 	why := checkLabels(r, n)
 	return why == granted || why == Waiting
 }
 
-// Compare compares the machine of saved labels with the Node's. A Node that has had the time to
-// report its whole identity, and reports none of the saved one, is another machine. A Node that
-// reports nothing has no kubelet yet.
-func (n *Node) Compare(saved identity.Identity) identity.Verdict {
-	verdict := identity.Compare(saved, n.Identity)
-	if verdict == identity.Undecided && n.Settled && !n.Identity.IsZero() {
-		return identity.Other
-	}
-	return verdict
-}
-
-func checkMachine(saved identity.Identity, n *Node) Why {
+func checkMachine(saved identity.Identity, n *nodeview.Node) Why {
 	if !n.IdentityRead {
 		return Waiting
 	}
@@ -188,7 +178,7 @@ func checkMachine(saved identity.Identity, n *Node) Why {
 //
 // If the record contains a later state of another incarnation than the Node's, it is not changed:
 // the Node was read before that incarnation appeared, and the restore fails.
-func resolve(r record.Record, n *Node, p labels.Policy) (next record.Record, held []Held, changed bool) {
+func resolve(r record.Record, n *nodeview.Node, p labels.Policy) (next record.Record, held []Held, changed bool) {
 	if r.Source != "" && r.Revision.After(n.Revision) || r.Restored.Revision.After(n.Revision) {
 		return r, nil, false
 	}

@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview"
+	"nodekeeper.dev/internal/nodeview/agents"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
@@ -20,7 +22,7 @@ type life struct {
 	t      *testing.T
 	rv     int
 	record *record.Record
-	node   *preserve.Node
+	node   *nodeview.Node
 	policy labels.Policy // the zero value: as replaceAll
 
 	overruled labels.Keys // keys that a watcher saw users override before the next event
@@ -42,7 +44,7 @@ func (l *life) event(typ txn.Type, uid types.UID, now has) preserve.Decision {
 		Machine: now.machine, Withdrawn: now.withdrawn, Unclear: now.unclear, Overruled: l.overruled, FoundsRecord: typ == txn.Added,
 	}
 	if l.node == nil || l.node.UID != uid {
-		l.node = &preserve.Node{UID: uid}
+		l.node = &nodeview.Node{UID: uid}
 	}
 	l.node.Revision, l.node.Labels, l.node.Machine, l.node.Unclear = tx.Revision, tx.Labels, tx.Machine, tx.Unclear
 	if typ == txn.Deleted {
@@ -57,7 +59,7 @@ func (l *life) event(typ txn.Type, uid types.UID, now has) preserve.Decision {
 	case preserve.Nothing, preserve.Open:
 	case preserve.Restore:
 		l.rv++
-		after := &preserve.Node{UID: uid, Revision: revision.MustParse(strconv.Itoa(l.rv)), Labels: d.Labels, Machine: left(l.node, d, l.node.Machine), Unclear: left(l.node, d, l.node.Unclear), Marker: d.Marker}
+		after := &nodeview.Node{UID: uid, Revision: revision.MustParse(strconv.Itoa(l.rv)), Labels: d.Labels, Marker: d.Marker, Ownership: agents.Ownership{Machine: left(l.node, d, l.node.Machine), Unclear: left(l.node, d, l.node.Unclear)}}
 		again := preserve.Decide(tx, l.record, after, policy) // if the response is lost
 		noted := preserve.Noted(*l.record, *l.node, *after, labels.MachineBound{})
 		require.Equal(l.t, noted, again.Record)
@@ -173,7 +175,7 @@ func TestRemovalBeforeALateNote(t *testing.T) {
 		{Type: txn.Added, Node: "node-1", UID: "u2", Revision: revision.MustParse("10"), Labels: set{"pool": "a"}, Machine: "pool"},
 		{Type: txn.Updated, Node: "node-1", UID: "u2", Revision: revision.MustParse("12"), Marker: "5", Labels: set{"rack": "r1"}},
 	}
-	live := &preserve.Node{UID: "u2", Revision: revision.MustParse("12"), Labels: set{"rack": "r1"}, Marker: "5"}
+	live := &nodeview.Node{UID: "u2", Revision: revision.MustParse("12"), Labels: set{"rack": "r1"}, Marker: "5"}
 	for _, tx := range queue {
 		if d := preserve.Decide(tx, r, live, replaceAll); d.Action == preserve.Save {
 			r = &d.Record
@@ -230,7 +232,7 @@ func TestRestoredUnclearLabelIsNotTheUsers(t *testing.T) {
 // The request has no ownership, but the processor has read the Node.
 func TestManualRestoreFindsOverruledKeys(t *testing.T) {
 	r := record.Record{Node: "node-1", Labels: set{"pool": "mine"}, Revision: revision.MustParse("5"), Source: "u1", Ended: true}
-	n := &preserve.Node{UID: "u2", Revision: revision.MustParse("10"), Labels: set{"pool": "default"}, Machine: "pool"}
+	n := &nodeview.Node{UID: "u2", Revision: revision.MustParse("10"), Labels: set{"pool": "default"}, Ownership: agents.Ownership{Machine: "pool"}}
 	request := txn.Transaction{Type: txn.Added, Node: "node-1", UID: "u2", Revision: n.Revision, Labels: n.Labels, Unclear: "pool"}
 	d := preserve.Decide(request, &r, n, replaceAll)
 	require.Equal(t, set{"pool": "mine"}, d.Labels)
@@ -274,7 +276,7 @@ func TestIgnoredByTheWatchersFirst(t *testing.T) {
 	// All programs ignore it. The node ends. Then none ignores it, and the node returns.
 	gone := txn.Transaction{Type: txn.Deleted, Node: "node-1", UID: "a", Revision: revision.MustParse("120"), Labels: set{"rack": "r1"}}
 	r, _, _ = carriedOut(t, gone, r, nil, ignoring)
-	n := &preserve.Node{UID: "b", Revision: revision.MustParse("200"), Labels: set{"pool": "x"}, Machine: labels.Keys("pool")}
+	n := &nodeview.Node{UID: "b", Revision: revision.MustParse("200"), Labels: set{"pool": "x"}, Ownership: agents.Ownership{Machine: labels.Keys("pool")}}
 	_, n, _ = carriedOut(t, txn.Transaction{Type: txn.Added, Node: "node-1", UID: "b", Revision: revision.MustParse("200"), Labels: n.Labels, Machine: n.Machine}, r, n, replaceAll)
 	assert.Contains(t, n.Labels, "pool", "the restore removes a label that an agent has set and no user has removed")
 }

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
@@ -39,7 +40,7 @@ func TestOwned(t *testing.T) {
 
 func TestNotedChangesOnlyTheRestoreIfLabelsAreEqual(t *testing.T) {
 	r := saved()
-	got := preserve.Noted(*r, preserve.Node{}, preserve.Node{UID: "stranger", Revision: revision.MustParse("300"), Labels: same, Marker: "100"}, labels.MachineBound{})
+	got := preserve.Noted(*r, nodeview.Node{}, nodeview.Node{UID: "stranger", Revision: revision.MustParse("300"), Labels: same, Marker: "100"}, labels.MachineBound{})
 	want := saved()
 	want.Restored = record.Restoration{UID: "stranger", Revision: revision.MustParse("300")}
 	assert.Equal(t, *want, got)
@@ -47,7 +48,7 @@ func TestNotedChangesOnlyTheRestoreIfLabelsAreEqual(t *testing.T) {
 }
 
 func TestNotedSavesDifferentLabelsOfTheNode(t *testing.T) {
-	got := preserve.Noted(*saved(), preserve.Node{}, preserve.Node{UID: "stranger", Revision: revision.MustParse("300"), Labels: changed, Marker: "100"}, labels.MachineBound{})
+	got := preserve.Noted(*saved(), nodeview.Node{}, nodeview.Node{UID: "stranger", Revision: revision.MustParse("300"), Labels: changed, Marker: "100"}, labels.MachineBound{})
 	assert.Equal(t, record.Record{Node: "node-1", Labels: changed, Revision: revision.MustParse("300"), Source: "stranger"}, got)
 }
 

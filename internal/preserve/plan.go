@@ -4,6 +4,8 @@ import (
 	"slices"
 
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview"
+	"nodekeeper.dev/internal/nodeview/agents"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
@@ -43,15 +45,15 @@ const maxAgain = 8
 // admission plugins may change labels. A plan assumes the requested labels, and a revision that is
 // not before that of any transaction, since all of them were recorded earlier. After a restore,
 // execute another plan for the remaining transactions.
-func Plan(queue []txn.Transaction, r *record.Record, n *Node, policy labels.Policy) []Step {
+func Plan(queue []txn.Transaction, r *record.Record, n *nodeview.Node, policy labels.Policy) []Step {
 	return PlanAt(revision.Revision{}, queue, r, n, policy)
 }
 
 // DecideFunc is the type of [Decide] with a fixed policy.
-type DecideFunc func(t txn.Transaction, r *record.Record, n *Node) Decision
+type DecideFunc func(t txn.Transaction, r *record.Record, n *nodeview.Node) Decision
 
 // PlanBy is like Plan, but uses another decision function. Tests use it to break a rule on purpose.
-func PlanBy(decide DecideFunc, queue []txn.Transaction, r *record.Record, n *Node, bound labels.MachineBound) []Step {
+func PlanBy(decide DecideFunc, queue []txn.Transaction, r *record.Record, n *nodeview.Node, bound labels.MachineBound) []Step {
 	var steps []Step
 	for _, t := range queue {
 		for again, count := true, 0; again; count++ {
@@ -96,7 +98,7 @@ func extend(steps []Step, d Decision) []Step {
 func (d Decision) WritesNode() bool { return d.Action == Restore || d.Action == Open }
 
 // opened returns the expected Node after the startup taint is removed.
-func opened(queue []txn.Transaction, n *Node) *Node {
+func opened(queue []txn.Transaction, n *nodeview.Node) *nodeview.Node {
 	left := *n
 	left.Marker, left.Gated = "", false
 	for _, t := range queue {
@@ -106,15 +108,18 @@ func opened(queue []txn.Transaction, n *Node) *Node {
 }
 
 // restored returns the expected Node after a restore.
-func restored(queue []txn.Transaction, n *Node, d Decision) *Node {
+func restored(queue []txn.Transaction, n *nodeview.Node, d Decision) *nodeview.Node {
 	latest := n.Revision
 	for _, t := range queue {
 		latest = revision.Max(latest, t.Revision)
 	}
-	return &Node{
-		UID: n.UID, Revision: latest, Labels: d.Labels, Machine: n.Machine.Same(n.Labels, d.Labels), Unclear: n.Unclear.Same(n.Labels, d.Labels), Marker: d.Marker,
+	return &nodeview.Node{
+		UID: n.UID, Revision: latest, Labels: d.Labels, Marker: d.Marker,
+		Ownership: agents.Ownership{
+			Machine: n.Machine.Same(n.Labels, d.Labels), Unclear: n.Unclear.Same(n.Labels, d.Labels),
+			Edited: n.Edited.Same(n.Labels, d.Labels).Union(labels.Marker),
+		},
 		Identity: n.Identity, IdentityRead: n.IdentityRead, Settled: n.Settled, Unselected: n.Unselected,
-		Edited: n.Edited.Same(n.Labels, d.Labels).Union(labels.Marker),
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
@@ -58,7 +59,7 @@ func TestPlanCollapsesSavesBeforeRestore(t *testing.T) {
 	event := func(typ txn.Type, uid types.UID, rv, rack string) txn.Transaction {
 		return txn.Transaction{Type: typ, Node: "node-1", UID: uid, Revision: revision.MustParse(rv), Labels: set{"rack": rack}}
 	}
-	live := &preserve.Node{UID: "second", Revision: revision.MustParse("22"), Labels: set{"rack": "own"}}
+	live := &nodeview.Node{UID: "second", Revision: revision.MustParse("22"), Labels: set{"rack": "own"}}
 	steps := preserve.Plan([]txn.Transaction{
 		event(txn.Updated, "first", "9", "r0"), // old: confirmed by the write of the next two
 		event(txn.Updated, "first", "11", "r2"),
@@ -123,7 +124,7 @@ func actions(s preserve.Step) []preserve.Action {
 func TestPlanEnds(t *testing.T) {
 	r := &record.Record{Node: "node-1", Labels: set{}, Revision: revision.MustParse("1"), Source: "a"}
 	tx := txn.Transaction{Type: txn.Added, Node: "node-1", UID: "a", Revision: revision.MustParse("2")}
-	steps := preserve.PlanBy(func(txn.Transaction, *record.Record, *preserve.Node) preserve.Decision {
+	steps := preserve.PlanBy(func(txn.Transaction, *record.Record, *nodeview.Node) preserve.Decision {
 		return preserve.Decision{Action: preserve.Save, Record: *r, Again: true}
 	}, []txn.Transaction{tx}, r, nil, labels.MachineBound{})
 	require.Len(t, steps, 1)

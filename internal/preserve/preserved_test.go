@@ -8,6 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview"
+	"nodekeeper.dev/internal/nodeview/agents"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
@@ -32,7 +34,7 @@ func nextLife(t *testing.T, seen, brings has, overruled labels.Keys) set {
 	gone.Overruled = overruled
 	r, _, _ = carriedOut(t, gone, r, nil, withPreserved)
 	r, _, _ = carriedOut(t, e(txn.Deleted, "3", "a", has{labels: set{"rack": "r1"}}), r, nil, withPreserved)
-	n := &preserve.Node{UID: "b", Revision: revision.MustParse("4"), Labels: brings.labels, Machine: brings.machine, Unclear: brings.unclear}
+	n := &nodeview.Node{UID: "b", Revision: revision.MustParse("4"), Labels: brings.labels, Ownership: agents.Ownership{Machine: brings.machine, Unclear: brings.unclear}}
 	_, n, _ = carriedOut(t, e(txn.Added, "4", "b", brings), r, n, withPreserved)
 	return n.Labels
 }
@@ -87,7 +89,7 @@ func TestTaintRegisteredByKubelet(t *testing.T) {
 // The keys stay as they are, although the record has them.
 func TestWithoutTheFlagOnlyLabelsAreTouched(t *testing.T) {
 	r := &record.Record{Node: "node-1", Labels: set{"rack": "r1", string(taint): "gpu", string(annotation): "a"}, Revision: revision.MustParse("1"), Source: "a", Ended: true}
-	n := &preserve.Node{UID: "b", Revision: revision.MustParse("2"), Labels: set{}}
+	n := &nodeview.Node{UID: "b", Revision: revision.MustParse("2"), Labels: set{}}
 	d := preserve.Decide(txn.Transaction{Type: txn.Added, Node: "node-1", UID: "b", Revision: revision.MustParse("2")}, r, n, replaceAll)
 	assert.Equal(t, set{"rack": "r1"}, d.Labels)
 }
@@ -100,7 +102,7 @@ func TestChangedTaintOfProtectedNode(t *testing.T) {
 		Type: txn.Deleted, Node: "node-1", UID: "a", Revision: revision.MustParse("2"), Labels: set{string(taint): "mine"}, Unclear: taint, ByProcessor: true,
 	}
 	r, _, _ = carriedOut(t, end, r, nil, withPreserved)
-	n := &preserve.Node{UID: "b", Revision: revision.MustParse("3"), Labels: set{string(taint): "cpu"}, Machine: taint}
+	n := &nodeview.Node{UID: "b", Revision: revision.MustParse("3"), Labels: set{string(taint): "cpu"}, Ownership: agents.Ownership{Machine: taint}}
 	d := preserve.Decide(txn.Transaction{Type: txn.Added, Node: "node-1", UID: "b", Revision: revision.MustParse("3"), Labels: n.Labels, Machine: taint}, r, n, withPreserved)
 	assert.Equal(t, set{string(taint): "cpu"}, d.Labels)
 }

@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview"
+	"nodekeeper.dev/internal/nodeview/agents"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
@@ -90,24 +92,25 @@ func (g generator) record() *record.Record {
 		Node: "node-1", Labels: own, Machine: machine, Unclear: unclear, Overruled: g.keys(set{"zone": "", "gone": "", string(taint): ""}).Without(machine),
 		Revision: revision.Of(g.rv()), Source: g.uid(),
 	}
-	n := preserve.Node{UID: g.uid(), Revision: revision.Of(g.rv()), Labels: r.Labels, Machine: machine, Unclear: unclear}
+	n := nodeview.Node{UID: g.uid(), Revision: revision.Of(g.rv()), Labels: r.Labels, Ownership: agents.Ownership{Machine: machine, Unclear: unclear}}
 	restored := preserve.Noted(*r, *g.returned(), n, labels.MachineBound{})
 	floor := preserve.Forgotten("node-1", nil, r.Revision)
 	return []*record.Record{nil, r, &restored, &floor}[g.IntN(4)]
 }
 
 // node returns a Node that was read after a transaction of one of its states was recorded.
-func (g generator) node() *preserve.Node {
+func (g generator) node() *nodeview.Node {
 	own := g.labels()
 	machine, unclear := g.ownership(own)
-	n := &preserve.Node{
-		UID: g.uid(), Revision: revision.Of(strconv.Itoa(g.IntN(12) + 12)), Labels: own, Machine: machine, Unclear: unclear, Marker: g.marker(), Edited: g.edited(own),
+	n := &nodeview.Node{
+		UID: g.uid(), Revision: revision.Of(strconv.Itoa(g.IntN(12) + 12)), Labels: own, Marker: g.marker(),
+		Ownership: agents.Ownership{Machine: machine, Unclear: unclear, Edited: g.edited(own)},
 	}
-	return []*preserve.Node{nil, n, n}[g.IntN(3)]
+	return []*nodeview.Node{nil, n, n}[g.IntN(3)]
 }
 
 // returned returns a Node that exists.
-func (g generator) returned() *preserve.Node {
+func (g generator) returned() *nodeview.Node {
 	for {
 		if n := g.node(); n != nil {
 			return n
@@ -152,7 +155,7 @@ func TestAppliedStaysApplied(t *testing.T) {
 		tx.Marker = ""
 		later := g.transaction()
 		later.Revision, later.Marker = revision.MustParse("20"), ""
-		live := &preserve.Node{UID: later.UID, Revision: revision.MustParse("21"), Labels: g.labels()}
+		live := &nodeview.Node{UID: later.UID, Revision: revision.MustParse("21"), Labels: g.labels()}
 		after, live := apply(preserve.Decide(later, r, live, g.policy()), r, live)
 		d = preserve.Decide(tx, after, live, g.policy())
 		require.Equal(t, preserve.Nothing, d.Action, "%+v on %+v after %+v: %+v", tx, after, later, d)
@@ -173,7 +176,7 @@ func TestRestoreIsUnnotedUntilItIsNoted(t *testing.T) {
 	r := record.Record{Node: "node-1", Revision: revision.MustParse("5"), Source: "a"}
 	shown := txn.Transaction{Type: txn.Updated, Node: "node-1", UID: "b", Revision: revision.MustParse("9"), Marker: "5"}
 	require.True(t, preserve.RestoredUnnoted(shown, r))
-	noted := preserve.Noted(r, preserve.Node{}, preserve.Node{UID: "b", Revision: revision.MustParse("9")}, labels.MachineBound{})
+	noted := preserve.Noted(r, nodeview.Node{}, nodeview.Node{UID: "b", Revision: revision.MustParse("9")}, labels.MachineBound{})
 	require.False(t, preserve.RestoredUnnoted(shown, noted))
 	require.True(t, preserve.Applied(shown, noted, labels.MachineBound{}))
 	for marker, isUnnoted := range map[string]bool{"": false, "no version": false, "1": false, "100": true} {
@@ -271,16 +274,18 @@ func (g generator) events() []txn.Transaction {
 }
 
 // apply executes a decision as a processor does.
-func apply(d preserve.Decision, r *record.Record, n *preserve.Node) (*record.Record, *preserve.Node) {
+func apply(d preserve.Decision, r *record.Record, n *nodeview.Node) (*record.Record, *nodeview.Node) {
 	switch d.Action {
 	case preserve.Nothing, preserve.Open:
 		return r, n
 	case preserve.Save:
 		return &d.Record, n
 	case preserve.Restore:
-		after := preserve.Node{
-			UID: n.UID, Revision: revision.MustParse("99"), Labels: d.Labels, Machine: left(n, d, n.Machine), Unclear: left(n, d, n.Unclear), Marker: d.Marker,
-			Edited: n.Edited.Same(n.Labels, d.Labels).Union(labels.Marker),
+		after := nodeview.Node{
+			UID: n.UID, Revision: revision.MustParse("99"), Labels: d.Labels, Marker: d.Marker,
+			Ownership: agents.Ownership{
+				Machine: left(n, d, n.Machine), Unclear: left(n, d, n.Unclear), Edited: n.Edited.Same(n.Labels, d.Labels).Union(labels.Marker),
+			},
 		}
 		return new(preserve.Noted(*r, *n, after, labels.MachineBound{})), &after
 	}
@@ -288,7 +293,7 @@ func apply(d preserve.Decision, r *record.Record, n *preserve.Node) (*record.Rec
 }
 
 // left returns the keys whose labels a restore leaves unchanged.
-func left(n *preserve.Node, d preserve.Decision, keys labels.Keys) labels.Keys {
+func left(n *nodeview.Node, d preserve.Decision, keys labels.Keys) labels.Keys {
 	return keys.Where(func(key string) bool { value, ok := d.Labels[key]; return ok && value == n.Labels[key] })
 }
 
@@ -301,7 +306,7 @@ func cloneRecord(r *record.Record) *record.Record {
 	return &c
 }
 
-func cloneNode(n *preserve.Node) *preserve.Node {
+func cloneNode(n *nodeview.Node) *nodeview.Node {
 	if n == nil {
 		return nil
 	}

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/record"
 )
 
@@ -15,7 +16,7 @@ import (
 // one. A label that cannot be removed stays, see [record.Withheld.IsLeft]. The record must be stored
 // before the restore, so that they are not lost if the restore is not noted. It returns false if
 // there is no room to withhold them.
-func SetAside(r record.Record, n *Node, refused labels.Keys, p labels.Policy) (record.Record, bool) {
+func SetAside(r record.Record, n *nodeview.Node, refused labels.Keys, p labels.Policy) (record.Record, bool) {
 	next := r
 	next.Withheld = nil
 	isRefused := refused.Set()
@@ -66,8 +67,8 @@ func HasRefused(r record.Record, uid types.UID) bool {
 
 // sideWithRefused is like [Node.side], with the labels of the webhook that the API server has refused
 // to change.
-func sideWithRefused(r record.Record, n *Node) labels.Side {
-	side := n.side()
+func sideWithRefused(r record.Record, n *nodeview.Node) labels.Side {
+	side := sideOfNode(n)
 	if n.Admitted == "" {
 		return side
 	}
@@ -77,13 +78,13 @@ func sideWithRefused(r record.Record, n *Node) labels.Side {
 }
 
 // refusedKeys returns the keys of the labels that are refused on a Node.
-func refusedKeys(r record.Record, n *Node) labels.Keys {
+func refusedKeys(r record.Record, n *nodeview.Node) labels.Keys {
 	r.Withheld = slices.DeleteFunc(slices.Clone(r.Withheld), func(w record.Withheld) bool { return !w.State.IsRefusedFor(n.UID) })
 	return r.WithheldKeys()
 }
 
 // withRefused adds a set of refused labels, if it has any.
-func withRefused(sets []record.Withheld, w record.Withheld, n *Node) []record.Withheld {
+func withRefused(sets []record.Withheld, w record.Withheld, n *nodeview.Node) []record.Withheld {
 	if len(w.Labels) == 0 {
 		return sets
 	}

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
@@ -14,7 +15,7 @@ import (
 )
 
 // live is a Node at 300 with labels that were not restored.
-func live(uid types.UID, marker string) *preserve.Node {
+func live(uid types.UID, marker string) *nodeview.Node {
 	n := liveStranger()
 	n.UID, n.Marker = uid, marker
 	return n
@@ -24,8 +25,8 @@ func live(uid types.UID, marker string) *preserve.Node {
 var asItCame = set{"rack": "r1", "zone": "b"}
 
 // marked is the stranger with the marker.
-func marked(rv string, nodeLabels set) *preserve.Node {
-	return &preserve.Node{UID: "stranger", Revision: revision.Of(rv), Labels: nodeLabels, Marker: "100"}
+func marked(rv string, nodeLabels set) *nodeview.Node {
+	return &nodeview.Node{UID: "stranger", Revision: revision.Of(rv), Labels: nodeLabels, Marker: "100"}
 }
 
 // noted is a Save of the unchanged record with a note that it was restored onto the stranger.
@@ -41,7 +42,7 @@ func TestDecideRestore(t *testing.T) {
 	for name, tc := range map[string]struct {
 		t    txn.Transaction
 		r    *record.Record
-		n    *preserve.Node
+		n    *nodeview.Node
 		want preserve.Decision
 	}{
 		// N is gone, or another incarnation than t.uid
@@ -118,10 +119,10 @@ func TestDecideRestore(t *testing.T) {
 		"a marker of another save":         {event("stranger", "250", "", asItCame), saved(), live("stranger", "99"), restored},
 		"a marker of the restore":          {event("stranger", "250", "", asItCame), saved(), live("stranger", "200"), restored},
 		"no marker, before the restore": {
-			event("stranger", "150", "", changed), saved(), &preserve.Node{UID: "stranger", Revision: revision.MustParse("199"), Labels: changed}, restored,
+			event("stranger", "150", "", changed), saved(), &nodeview.Node{UID: "stranger", Revision: revision.MustParse("199"), Labels: changed}, restored,
 		},
 		"no marker, with the labels": {
-			event("stranger", "250", "", changed), saved(), &preserve.Node{UID: "stranger", Revision: revision.MustParse("300"), Labels: same}, restored,
+			event("stranger", "250", "", changed), saved(), &nodeview.Node{UID: "stranger", Revision: revision.MustParse("300"), Labels: same}, restored,
 		},
 		"made by hand": {
 			event("stranger", "250", "", asItCame), &record.Record{Node: "node-1", Labels: same, Revision: revision.MustParse("100")}, live("stranger", ""), restored,
@@ -137,7 +138,7 @@ func TestDecideRestore(t *testing.T) {
 }
 
 func TestDecideAddedWithoutARecord(t *testing.T) {
-	for name, node := range map[string]*preserve.Node{
+	for name, node := range map[string]*nodeview.Node{
 		"gone": nil, "itself": live("stranger", ""), "itself with a marker": live("stranger", "100"), "another": live("other", ""),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -169,7 +170,7 @@ func TestDecideLaterAdded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			tc.t.Type, tc.t.FoundsRecord = txn.Added, true
-			for _, n := range []*preserve.Node{nil, live(tc.t.UID, "100"), live("other", "")} {
+			for _, n := range []*nodeview.Node{nil, live(tc.t.UID, "100"), live("other", "")} {
 				assertDecision(t, tc.want, preserve.Decide(tc.t, tc.r, n, replaceAll))
 			}
 			tc.t.FoundsRecord = false // updates are not recorded

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/nodeview/identity"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
@@ -34,8 +35,8 @@ func trusted(known record.Identity) *record.Record {
 var ofA = record.Identity{UID: "a", Identity: machineA}
 
 // back is a Node that has returned and reports an identity.
-func back(said identity.Identity) *preserve.Node {
-	return &preserve.Node{UID: "b", Revision: revision.MustParse("200"), Labels: set{}, Identity: said, IdentityRead: true}
+func back(said identity.Identity) *nodeview.Node {
+	return &nodeview.Node{UID: "b", Revision: revision.MustParse("200"), Labels: set{}, Identity: said, IdentityRead: true}
 }
 
 func returned(uid types.UID) txn.Transaction {
@@ -43,7 +44,7 @@ func returned(uid types.UID) txn.Transaction {
 }
 
 // do executes a decision like an API server without admission plugins.
-func do(d preserve.Decision, r *record.Record, n *preserve.Node) (*record.Record, *preserve.Node) {
+func do(d preserve.Decision, r *record.Record, n *nodeview.Node) (*record.Record, *nodeview.Node) {
 	switch d.Action {
 	case preserve.Nothing, preserve.Open:
 	case preserve.Save:
@@ -58,7 +59,7 @@ func do(d preserve.Decision, r *record.Record, n *preserve.Node) (*record.Record
 }
 
 // carriedOut decides and executes until a transaction is settled. Restores are done as requested.
-func carriedOut(t *testing.T, tx txn.Transaction, r *record.Record, n *preserve.Node, p labels.Policy) (*record.Record, *preserve.Node, []preserve.Held) {
+func carriedOut(t *testing.T, tx txn.Transaction, r *record.Record, n *nodeview.Node, p labels.Policy) (*record.Record, *nodeview.Node, []preserve.Held) {
 	t.Helper()
 	var held []preserve.Held
 	for range 10 {
@@ -369,7 +370,7 @@ func TestOwedIdentityIsNotedOnce(t *testing.T) {
 	for name, said := range map[string]identity.Identity{"a machine": machineA, "by hand": silent} {
 		r := trusted(record.Identity{})
 		require.True(t, preserve.IdentityOwed(*r, "a", labels.MachineBound{}), name)
-		n := &preserve.Node{UID: "a", Revision: revision.MustParse("100"), Labels: r.Labels, Identity: said, IdentityRead: true}
+		n := &nodeview.Node{UID: "a", Revision: revision.MustParse("100"), Labels: r.Labels, Identity: said, IdentityRead: true}
 		tx := txn.Transaction{Type: txn.Added, Node: "node-1", UID: "a", Revision: n.Revision, Labels: n.Labels, FoundsRecord: true}
 		require.False(t, preserve.Applied(tx, *r, labels.MachineBound{}), name)
 		after, _, _ := carriedOut(t, tx, r, n, replaceAll)

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/nodeview/identity"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
@@ -34,7 +35,7 @@ func drained(known record.Identity) *record.Record {
 func TestSameMachineLabelsReturnToTheirMachine(t *testing.T) {
 	for name, tc := range map[string]struct {
 		known record.Identity
-		said  *preserve.Node
+		said  *nodeview.Node
 		list  string
 		gets  bool
 		why   preserve.Why
@@ -163,7 +164,7 @@ func TestWithheldLabelsOfDifferentModes(t *testing.T) {
 func TestWebhookHoldsBackSameMachineLabels(t *testing.T) {
 	p := bindingTo(t, exclude)
 	for name, tc := range map[string]struct {
-		node  *preserve.Node
+		node  *nodeview.Node
 		gated bool
 	}{
 		"same machine":        {back(machineA), false},

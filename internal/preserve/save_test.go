@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
@@ -261,7 +262,7 @@ func TestDecideSaveReportsWhetherLabelsChanged(t *testing.T) {
 }
 
 func TestDecideSaveIgnoresTheNode(t *testing.T) {
-	for name, node := range map[string]*preserve.Node{
+	for name, node := range map[string]*nodeview.Node{
 		"gone": nil, "itself": {UID: "stranger", Marker: "100"}, "the source": {UID: "source"}, "the restored": {UID: "restored"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -277,8 +278,8 @@ func TestDecideSaveIgnoresTheNode(t *testing.T) {
 var replaceAll = labels.Policy{Mode: labels.Replace}
 
 // liveStranger is a Node whose labels a restore would replace.
-func liveStranger() *preserve.Node {
-	return &preserve.Node{UID: "stranger", Revision: revision.MustParse("300"), Labels: set{"rack": "r1", "zone": "b"}}
+func liveStranger() *nodeview.Node {
+	return &nodeview.Node{UID: "stranger", Revision: revision.MustParse("300"), Labels: set{"rack": "r1", "zone": "b"}}
 }
 
 // assertDecision compares decisions except for the reason, which is for users.

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
@@ -22,7 +23,7 @@ func TestDecideKeepsUserRecordUntilNextIncarnation(t *testing.T) {
 		late := g.transaction()
 		require.Equal(t, preserve.Nothing, preserve.Decide(late, &r, nil, replaceAll).Action, "%+v", late)
 
-		next := preserve.Node{UID: "next", Revision: revision.MustParse("20"), Labels: set{}}
+		next := nodeview.Node{UID: "next", Revision: revision.MustParse("20"), Labels: set{}}
 		tx := txn.Transaction{Type: txn.Added, Node: "node-1", UID: next.UID, Revision: next.Revision, FoundsRecord: g.IntN(2) == 0}
 		d := preserve.Decide(tx, &r, &next, replaceAll)
 		require.Equal(t, preserve.Restore, d.Action)

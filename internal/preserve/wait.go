@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
@@ -15,7 +16,7 @@ import (
 // decideOwner decides about an Added transaction of an incarnation that already has its labels: it
 // may still get withheld labels. A Node that is no longer selected gets none, and its withheld
 // labels keep waiting.
-func decideOwner(r record.Record, n *Node, p labels.Policy) Decision {
+func decideOwner(r record.Record, n *nodeview.Node, p labels.Policy) Decision {
 	if n.Unselected {
 		return nothing("this incarnation has its labels and is not selected")
 	}
@@ -64,7 +65,7 @@ func waitedFor(r record.Record, uid types.UID) record.Record {
 
 // recheckWithheld updates the withheld labels for a Node. It also returns the labels that have
 // stopped waiting without being restored.
-func recheckWithheld(sets []record.Withheld, n *Node, p labels.Policy) (next []record.Withheld, held []Held) {
+func recheckWithheld(sets []record.Withheld, n *nodeview.Node, p labels.Policy) (next []record.Withheld, held []Held) {
 	for _, w := range ByMode(sets, p) {
 		if w.IsLeft() && w.Source != n.UID {
 			continue
@@ -110,13 +111,13 @@ func recheckWithheld(sets []record.Withheld, n *Node, p labels.Policy) (next []r
 // isAnother reports whether a Node marked for a restore turned out to be another machine. Either it
 // has reported its identity since, and then the pending write fails, or the marking processor
 // restores onto any machine. A Node that was read before the decision proves nothing.
-func isAnother(w record.Withheld, n *Node, p labels.Policy) bool {
+func isAnother(w record.Withheld, n *nodeview.Node, p labels.Policy) bool {
 	return n.IdentityRead && !revision.Of(w.State.Marker()).After(n.Revision) && checkWithheld(w, n, p) == OtherMachine
 }
 
 // restoreWithheld returns the decision to add the withheld labels with a marker to a Node that has
 // its other labels. Keys that have been set in the meantime stay.
-func restoreWithheld(n *Node, r record.Record, marker string, p labels.Policy) Decision {
+func restoreWithheld(n *nodeview.Node, r record.Record, marker string, p labels.Policy) Decision {
 	own := maps.Clone(n.Labels)
 	for _, w := range r.Withheld {
 		if !w.State.IsDecided() || w.State.Marker() != marker {
@@ -134,7 +135,7 @@ func restoreWithheld(n *Node, r record.Record, marker string, p labels.Policy) D
 // notedWithheld returns the record after withheld labels were restored onto a Node, even if
 // admission plugins changed the labels or the marker. Such changes are saved with the Node's next
 // state, like any other change.
-func notedWithheld(r record.Record, left Node) record.Record {
+func notedWithheld(r record.Record, left nodeview.Node) record.Record {
 	r.Withheld = slices.Clone(r.Withheld)
 	marker := decidedMarker(r)
 	for i, w := range r.Withheld {

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/txn"
 )
@@ -43,7 +44,7 @@ func dropWithheld(moved map[string]string, r record.Record) {
 func followed(r record.Record) types.UID { return cmp.Or(r.Identity.UID, r.Restored.UID, r.Source) }
 
 // heldFrom returns the withheld labels that a Node does not get, and the reasons.
-func heldFrom(r record.Record, n *Node, p labels.Policy) []Held {
+func heldFrom(r record.Record, n *nodeview.Node, p labels.Policy) []Held {
 	var held []Held
 	for _, w := range ByMode(r.Withheld, p) {
 		keys := labels.KeysOf(maps.Keys(w.Labels)).Missing(n.Labels)
@@ -103,11 +104,11 @@ func waits(held []Held) bool {
 
 // withheldOn returns the withheld labels of a record after a restore onto a Node: those that it did
 // not get and does not have, and whether they wait for it.
-func withheldOn(r record.Record, n Node) []record.Withheld {
+func withheldOn(r record.Record, n nodeview.Node) []record.Withheld {
 	var next []record.Withheld
 	for _, w := range r.Withheld {
 		isRestored := w.State.IsDecidedFor(n.UID)
-		if w = without(w, newerThan(w, r, n.side())); len(w.Labels) == 0 || isRestored {
+		if w = without(w, newerThan(w, r, sideOfNode(&n))); len(w.Labels) == 0 || isRestored {
 			continue
 		}
 		if w.State.IsRefusedFor(n.UID) {

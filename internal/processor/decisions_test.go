@@ -13,7 +13,7 @@ import (
 	"nodekeeper.dev/internal/faults"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodeview"
-	"nodekeeper.dev/internal/nodeview/owners"
+	"nodekeeper.dev/internal/nodeview/agents"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
@@ -120,12 +120,10 @@ func TestRestore(t *testing.T) {
 // noted returns the record after its labels were restored onto the node, whose state is now n.
 func noted(t *testing.T, r record.Record, n *corev1.Node) *record.Record {
 	t.Helper()
-	own, _ := labels.Split(n.Labels)
-	seen, err := nodeview.View{}.Whole(n.DeepCopy())
-	require.NoError(t, err)
+	seen := nodeview.View{}.OfWhole(n.DeepCopy(), time.Now())
 	r.Node = n.Name
-	left := preserve.Node{UID: n.UID, Revision: revision.Of(n.ResourceVersion), Labels: own, Owners: owners.Noted(seen)}
-	return new(preserve.Noted(r, preserve.Node{}, left, labels.MachineBound{}))
+	left := nodeview.Node{UID: seen.UID, Revision: seen.Revision, Labels: seen.Labels, Ownership: agents.Ownership{Owners: seen.Owners}}
+	return new(preserve.Noted(r, nodeview.Node{}, left, labels.MachineBound{}))
 }
 
 func TestRestoreThatWasDoneButNotNotedIsNoted(t *testing.T) {

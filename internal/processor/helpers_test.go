@@ -114,7 +114,7 @@ func (c *cluster) process(t *testing.T, s setup) (stop func()) {
 		Cache: cache.Options{
 			ByObject: map[client.Object]cache.ByObject{
 				&corev1.ConfigMap{}: {Namespaces: map[string]cache.Config{c.records: {}}},
-				&corev1.Node{}:      {Transform: service.StripNode(nodeview.View{})},
+				&corev1.Node{}:      {Transform: service.ViewNodes(nodeview.View{})},
 			},
 			DefaultTransform: cache.TransformStripManagedFields(),
 		},
@@ -174,9 +174,11 @@ func (c *cluster) register(t *testing.T, mgr manager.Manager, s setup) *queue.In
 	require.NoError(t, p.Register(mgr))
 	require.NoError(t, (&quarantine.Controller{Queue: cfg.Queue, Index: cfg.Index, Observer: observer}).Register(mgr))
 	if s.protects {
+		all, err := nodes.CacheOf(t.Context(), mgr.GetCache())
+		require.NoError(t, err)
 		protect := &protection.Controller{
 			Nodes: nodeDoor, Records: saved, Queue: cfg.Queue, Index: cfg.Index, Applier: cfg.Applier, Observer: observer, Locks: cfg.Locks,
-			Cache: cached, Rewind: s.history, Workers: cfg.Workers,
+			Cache: all, Rewind: s.history, Workers: cfg.Workers,
 		}
 		require.NoError(t, protect.Register(mgr, registry))
 	}

@@ -43,9 +43,9 @@ func (p *Processor) recheck(ctx context.Context, node string) (reconcile.Result,
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if n != nil && preserve.Decide(t, stored.Record, preserve.NodeOf(n), p.Applier.Policy).Action == preserve.Nothing {
+	if n != nil && preserve.Decide(t, stored.Record, n, p.Applier.Policy).Action == preserve.Nothing {
 		return reconcile.Result{
-			RequeueAfter: schedule.Recheck(time.Since(n.CreationTimestamp.Time), p.Ring.Place(node)),
+			RequeueAfter: schedule.Recheck(time.Since(n.Created), p.Ring.Place(node)),
 			Priority:     new(schedule.NormalPriority),
 		}, nil
 	}

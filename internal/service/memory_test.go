@@ -65,34 +65,34 @@ func TestCompactingSkipsOtherValues(t *testing.T) {
 	assert.Equal(t, gone, obj)
 }
 
-// client-go transforms some objects twice, and ownership is derived from the stripped fields. A
-// mark that anyone has written on the Node does not count.
-func TestNodeIsStrippedOnce(t *testing.T) {
+// client-go transforms some objects twice.
+func TestNodeIsViewedOnce(t *testing.T) {
 	t.Parallel()
-	node := func() *metav1.PartialObjectMetadata {
-		return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
-			Name: "node-1", Labels: map[string]string{"zone": "a", "team": "blue"}, Annotations: map[string]string{strippedAnnotation: "forged", "example.com/note": "x"},
-			ManagedFields: []metav1.ManagedFieldsEntry{
-				{Manager: "kubelet", Operation: metav1.ManagedFieldsOperationUpdate, FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:labels":{"f:zone":{}}}}`)},
-				{Manager: "kubectl-label", Operation: metav1.ManagedFieldsOperationUpdate, FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:labels":{"f:team":{}}}}`)},
-			},
-		}}
-	}
 	view, err := nodeview.Parse(agents.Default, labels.DefaultIgnored, "")
 	require.NoError(t, err)
-	transform := compacting(StripNode(view))
-	n := node()
-	for range 2 {
-		_, err := transform(n)
-		require.NoError(t, err)
-		assert.Equal(t, "zone", string(agents.Machine(n)))
-		assert.Empty(t, agents.Unclear(n))
-		assert.Empty(t, n.ManagedFields)
-		assert.NotContains(t, n.Annotations, "example.com/note")
+	meta := metav1.ObjectMeta{
+		Name: "node-1", Labels: map[string]string{"zone": "a", "team": "blue"},
+		ManagedFields: []metav1.ManagedFieldsEntry{
+			{Manager: "kubelet", Operation: metav1.ManagedFieldsOperationUpdate, FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:labels":{"f:zone":{}}}}`)},
+			{Manager: "kubectl-label", Operation: metav1.ManagedFieldsOperationUpdate, FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:labels":{"f:team":{}}}}`)},
+		},
+	}
+	for _, obj := range []any{&metav1.PartialObjectMetadata{ObjectMeta: *meta.DeepCopy()}, &corev1.Node{ObjectMeta: *meta.DeepCopy()}} {
+		for range 2 {
+			obj, err = compacting(ViewNodes(view))(obj)
+			require.NoError(t, err)
+			n, ok := obj.(*nodeview.Node)
+			require.True(t, ok)
+			assert.Equal(t, "zone", string(n.Machine))
+			assert.Empty(t, n.Unclear)
+			assert.Empty(t, n.Managed)
+			key, err := toolscache.MetaNamespaceKeyFunc(n)
+			require.NoError(t, err)
+			assert.Equal(t, "node-1", key, "an informer can store it")
+		}
 	}
 }
 
-// The time does not depend on the Node's annotations or managedFields.
 func TestCachedNodeHasGatedSince(t *testing.T) {
 	t.Parallel()
 	created, closed := metav1.NewTime(time.Now().Add(-time.Hour).Truncate(time.Second)), metav1.NewTime(time.Now().Truncate(time.Second))
@@ -114,15 +114,11 @@ func TestCachedNodeHasGatedSince(t *testing.T) {
 			t.Parallel()
 			n := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
 				Name: "node-1", CreationTimestamp: created, Labels: map[string]string{labels.Marker: tc.marker}, ManagedFields: tc.fields,
-				Annotations: map[string]string{"nodekeeper.dev/gated-since": "2001-02-03T04:05:06Z"},
 			}}
-			strip := StripNode(nodeview.View{})
-			for range 2 { // as client-go may
-				_, err := strip(n)
-				require.NoError(t, err)
-			}
-			assert.Empty(t, n.ManagedFields)
-			assert.True(t, tc.want.Equal(nodeview.NotedGatedSince(n)), nodeview.NotedGatedSince(n))
+			seen, err := ViewNodes(nodeview.View{})(n)
+			require.NoError(t, err)
+			since := seen.(*nodeview.Node).GatedSince
+			assert.True(t, tc.want.Equal(since), since)
 		})
 	}
 }

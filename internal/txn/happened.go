@@ -1,8 +1,7 @@
 package txn
 
 import (
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/revision"
 )
 
@@ -10,11 +9,11 @@ import (
 // the node of that name, nil if there is none, and the revision of all nodes after it. It is not if
 // its revision lies in the future, or if the incarnation exists in an older state, or still exists
 // after its delete.
-func Happened(t Transaction, live *metav1.PartialObjectMetadata, now revision.Revision) bool {
+func Happened(t Transaction, live *nodeview.Node, now revision.Revision) bool {
 	if isBefore(now, t.Revision) {
 		return false
 	}
-	return live == nil || live.UID != t.UID || t.Type != Deleted && !isBefore(revision.Of(live.ResourceVersion), t.Revision)
+	return live == nil || live.UID != t.UID || t.Type != Deleted && !isBefore(live.Revision, t.Revision)
 }
 
 // isBefore reports whether a is before b. If a is zero, that is unknown, and the result is false.

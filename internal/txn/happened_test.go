@@ -4,9 +4,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
 )
@@ -17,7 +17,7 @@ func TestHappened(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		transaction txn.Transaction
-		live        *metav1.PartialObjectMetadata
+		live        *nodeview.Node
 		now         string
 		want        bool
 	}{
@@ -43,6 +43,6 @@ func TestHappened(t *testing.T) {
 	}
 }
 
-func live(uid types.UID, resourceVersion string) *metav1.PartialObjectMetadata {
-	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: uid, ResourceVersion: resourceVersion}}
+func live(uid types.UID, resourceVersion string) *nodeview.Node {
+	return &nodeview.Node{Name: "node-1", UID: uid, Revision: revision.Of(resourceVersion)}
 }

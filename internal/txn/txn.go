@@ -6,11 +6,10 @@ import (
 	"strings"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"nodekeeper.dev/internal/labels"
-	"nodekeeper.dev/internal/nodeview/agents"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/nodeview/owners"
 	"nodekeeper.dev/internal/revision"
 )
@@ -47,7 +46,7 @@ type Transaction struct {
 	// transaction supersedes.
 	Machine, Unclear labels.Keys
 	// Withdrawn are the keys of labels that have disappeared since the previous state, and that
-	// agents may have removed themselves, see [agents.Withdrawn].
+	// agents may have removed themselves, see [nodeview.Withdrawn].
 	Withdrawn labels.Keys
 	// Overruled are the keys that users are known to have overruled since the previous state:
 	// labels of the machine that a user removed, including keys from states that this transaction
@@ -81,22 +80,20 @@ type Transaction struct {
 // Node, which replaces what users have set on it.
 func (t Transaction) IsRequest() bool { return t.Type == Added && t.AtOnce && !t.FoundsRecord }
 
-// EndSeen returns the transaction for the end of a stamped Node that a processor read itself, see
+// EndSeen returns the transaction for the end of a Node that a processor read itself, see
 // [Transaction.ByProcessor].
-func EndSeen(n *metav1.PartialObjectMetadata) Transaction {
+func EndSeen(n *nodeview.Node) Transaction {
 	t := Of(Deleted, n)
 	t.ByProcessor = true
 	return t
 }
 
-// Of returns the transaction for an event, given the resulting state of the Node, which must be
-// stamped, see [agents.Managers.Stamp]. ObservedAt and FoundsRecord are not set.
-func Of(typ Type, n *metav1.PartialObjectMetadata) Transaction {
-	own, marker := labels.Split(n.Labels)
+// Of returns the transaction for an event, given the resulting state of the Node. It shares the
+// labels. ObservedAt and FoundsRecord are not set.
+func Of(typ Type, n *nodeview.Node) Transaction {
 	return Transaction{
-		Type: typ, Node: n.Name, UID: n.UID, Revision: revision.Of(n.ResourceVersion), Labels: own, Marker: marker,
-		Restored: agents.Edited(n).Has(labels.Marker), Machine: agents.Machine(n), Unclear: agents.Unclear(n),
-		Owners: owners.Noted(n),
+		Type: typ, Node: n.Name, UID: n.UID, Revision: n.Revision, Labels: n.Labels, Marker: n.Marker,
+		Restored: n.IsRestored(), Machine: n.Machine, Unclear: n.Unclear, Owners: n.Owners,
 	}
 }
 

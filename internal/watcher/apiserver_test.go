@@ -74,7 +74,7 @@ func (c *cluster) watch(t *testing.T, fault ...faults.Fault) (stop func()) {
 	stream := &barrier.Stream{}
 	informers, err := cache.New(api.Config, cache.Options{
 		NewInformer:      stream.NewInformer,
-		DefaultTransform: service.StripNode(nodeview.View{}),
+		DefaultTransform: service.ViewNodes(nodeview.View{}),
 	})
 	require.NoError(t, err)
 	node := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}}

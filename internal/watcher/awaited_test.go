@@ -26,7 +26,7 @@ func TestAwaitedWatcherKeepsItsBackoff(t *testing.T) {
 				w := startIn(t, &me, from, nil, refused)
 				time.Sleep(time.Second)
 				watch := <-from.watches
-				watch.Modify(state("a", "110", set{"rack": "r7"}))
+				watch.Modify(sent(state("a", "110", set{"rack": "r7"})))
 				time.Sleep(10 * time.Second)
 				if asked {
 					all.join("other")
@@ -40,9 +40,9 @@ func TestAwaitedWatcherKeepsItsBackoff(t *testing.T) {
 					beat := state("b", strconv.Itoa(200+i), nil)
 					beat.Name = "node-2"
 					if i == 0 {
-						watch.Add(beat)
+						watch.Add(sent(beat))
 					} else {
-						watch.Modify(beat)
+						watch.Modify(sent(beat))
 					}
 					time.Sleep(time.Second / perSecond)
 					synctest.Wait()

@@ -10,10 +10,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"nodekeeper.dev/internal/faults"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/watcher"
@@ -99,7 +99,7 @@ func inCompany(t *testing.T, from *apiServer, test func(all *company, w *running
 func TestStartWaitsForPeers(t *testing.T) {
 	from := newAPIServer(state("a", "8", nil))
 	inCompany(t, from, func(all *company, w *running) {
-		(<-from.watches).Delete(state("a", "109", nil)) // observed after the list, on which it still builds
+		(<-from.watches).Delete(sent(state("a", "109", nil))) // observed after the list, on which it still builds
 		time.Sleep(time.Hour)
 		require.Error(t, w.ready(nil))
 		assert.Empty(t, queued(t, w.client, transactions, "node-1"))
@@ -165,7 +165,7 @@ func gap(t *testing.T, from *apiServer, all *company, w *running) {
 	first := <-from.watches
 	time.Sleep(time.Minute)
 	require.Equal(t, []string{"added a@8"}, summary(queued(t, w.client, transactions, "node-1")))
-	first.Modify(state("a", "110", nil)) // its last state is not a queued transaction
+	first.Modify(sent(state("a", "110", nil))) // its last state is not a queued transaction
 	synctest.Wait()
 	from.becomes(state("b", "115", nil))
 	expire(first)
@@ -226,8 +226,8 @@ func TestFlushInProgressWaitsForNewBarrier(t *testing.T) {
 		all.answer(t, barrier.Passed)
 		first := <-from.watches
 		time.Sleep(time.Minute)
-		first.Modify(state("a", "109", set{"rack": "r7"})) // its write takes three seconds
-		first.Modify(state("a", "110", set{"rack": "r7"}))
+		first.Modify(sent(state("a", "109", set{"rack": "r7"}))) // its write takes three seconds
+		first.Modify(sent(state("a", "110", set{"rack": "r7"})))
 		synctest.Wait()
 		from.becomes(state("b", "115", nil))
 		expire(first)
@@ -255,8 +255,8 @@ func TestSecondListDoesNotReplaceTheFirstBarrier(t *testing.T) {
 	from := newAPIServer(state("a", "8", nil))
 	inCompany(t, from, func(all *company, w *running) {
 		first := <-from.watches
-		first.Modify(state("a", "109", set{"rack": "r7"}))
-		first.Modify(state("a", "110", set{"rack": "r7"}))
+		first.Modify(sent(state("a", "109", set{"rack": "r7"})))
+		first.Modify(sent(state("a", "110", set{"rack": "r7"})))
 		synctest.Wait()
 		from.becomes(state("b", "115", nil))
 		expire(first)
@@ -344,7 +344,7 @@ func TestAwaitedWatcherLeavesNothingToOthers(t *testing.T) {
 }
 
 // named returns a state of a node with another name.
-func named(name, uid, rv string) *metav1.PartialObjectMetadata {
+func named(name, uid, rv string) *nodeview.Node {
 	n := state(types.UID(uid), rv, nil)
 	n.Name = name
 	return n
@@ -355,8 +355,8 @@ func TestOnlyTheNodesThatAnAnswerNamesAreHeldBack(t *testing.T) {
 	from := newAPIServer(state("a", "8", nil))
 	inCompany(t, from, func(all *company, w *running) {
 		nodes := <-from.watches
-		nodes.Add(named("node-2", "x", "109"))
-		nodes.Modify(state("a", "110", set{"rack": "r7"}))
+		nodes.Add(sent(named("node-2", "x", "109")))
+		nodes.Modify(sent(state("a", "110", set{"rack": "r7"})))
 		synctest.Wait()
 		require.Error(t, w.ready(nil))
 
@@ -367,7 +367,7 @@ func TestOnlyTheNodesThatAnAnswerNamesAreHeldBack(t *testing.T) {
 
 		all.answerExcept(t, barrier.Passed, "node-1")
 		assert.Equal(t, []string{"added x@109"}, summary(queued(t, w.client, transactions, "node-2")))
-		nodes.Delete(named("node-2", "x", "111"))
+		nodes.Delete(sent(named("node-2", "x", "111")))
 		synctest.Wait()
 		assert.Len(t, queued(t, w.client, transactions, "node-2"), 2)
 		assert.Empty(t, queued(t, w.client, transactions, "node-1"), "neither the conclusion nor what was observed since")
@@ -425,9 +425,9 @@ func TestAnswersNameTheNodesThatCannotBeStored(t *testing.T) {
 				w := startIn(t, &me, from, nil, refused)
 				nodes := <-from.watches
 				for i := range tc.nodes {
-					nodes.Add(named("held-"+strconv.Itoa(i), "h"+strconv.Itoa(i), strconv.Itoa(109+i)))
+					nodes.Add(sent(named("held-"+strconv.Itoa(i), "h"+strconv.Itoa(i), strconv.Itoa(109+i))))
 				}
-				nodes.Modify(state("a", "200", nil)) // so that everything before is observed
+				nodes.Modify(sent(state("a", "200", nil))) // so that everything before is observed
 				synctest.Wait()
 				all.join("other")
 				all.change("other", func(p *barrier.Peer) {

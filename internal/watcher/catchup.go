@@ -23,20 +23,19 @@ import (
 // record lacks the machine that its labels belong to, like those of former releases. hasPending
 // reports whether the node has pending transactions: these may be about to replace the labels in
 // the record, even if they match the node now.
-func (o Observer) CatchUp(n *metav1.PartialObjectMetadata, r *record.Record, hasPending bool, now time.Time) []txn.Transaction {
-	own, marker := labels.Split(n.Labels)
+func (o Observer) CatchUp(n *nodeview.Node, r *record.Record, hasPending bool, now time.Time) []txn.Transaction {
 	switch {
-	case !nodeview.Selected(n):
+	case n.Unselected:
 		return nil
 	case r == nil || !preserve.Owned(*r, n.UID, ""): // its marker alone does not suffice: only this transaction makes a processor note a Node that was admitted with it
 		return []txn.Transaction{o.transaction(txn.Added, n, now)}
-	case marker == labels.Pending:
+	case n.Marker == labels.Pending:
 		// A processor must remove the startup taint.
 		return []txn.Transaction{o.transaction(txn.Added, n, now)}
 	case !hasPending && preserve.IdentityOwed(*r, n.UID, o.MachineBound):
 		// A processor must read the machine's identity.
 		return []txn.Transaction{o.transaction(txn.Added, n, now)}
-	case o.RecordUpdates && (hasPending || !maps.Equal(own, r.Labels)):
+	case o.RecordUpdates && (hasPending || !maps.Equal(n.Labels, r.Labels)):
 		return []txn.Transaction{o.transaction(txn.Updated, n, now)}
 	}
 	return nil

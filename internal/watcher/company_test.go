@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/internal/faults"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/watcher"
 	"nodekeeper.dev/internal/watcher/barrier"
 )
@@ -183,21 +184,21 @@ type apiServer struct {
 	at    string // the resourceVersion of a list
 }
 
-func newAPIServer(nodes ...*metav1.PartialObjectMetadata) *apiServer {
+func newAPIServer(nodes ...*nodeview.Node) *apiServer {
 	a := &apiServer{at: "100"}
 	for _, n := range nodes {
-		a.nodes = append(a.nodes, *n)
+		a.nodes = append(a.nodes, *sent(n))
 	}
 	return a
 }
 
 // becomes sets the contents of the next list.
-func (a *apiServer) becomes(nodes ...*metav1.PartialObjectMetadata) {
+func (a *apiServer) becomes(nodes ...*nodeview.Node) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.at, a.nodes = "120", nil
 	for _, n := range nodes {
-		a.nodes = append(a.nodes, *n)
+		a.nodes = append(a.nodes, *sent(n))
 	}
 }
 
@@ -243,6 +244,7 @@ func startListing(t *testing.T, from *apiServer, c client.WithWatch, change func
 	}
 	stream := &barrier.Stream{}
 	nodes := stream.NewInformer(from.listerWatcher(), &metav1.PartialObjectMetadata{}, 0, toolscache.Indexers{})
+	require.NoError(t, nodes.SetTransform(received))
 	if c == nil {
 		c = faults.Fake().Build()
 	}

@@ -7,15 +7,14 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/events"
 
 	"nodekeeper.dev/internal/daemon/rewind"
 	"nodekeeper.dev/internal/nodes"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/reasons"
 	"nodekeeper.dev/internal/record"
-	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
 	"nodekeeper.dev/internal/watcher/barrier"
 	"nodekeeper.dev/internal/watcher/liveness"
@@ -50,7 +49,7 @@ type handler struct {
 // listedNode is a node as returned by a list.
 type listedNode struct {
 	list int
-	node *metav1.PartialObjectMetadata
+	node *nodeview.Node
 	at   time.Time // when it was observed
 }
 
@@ -79,7 +78,7 @@ func (h *handler) OnUpdate(oldObj, newObj any) {
 	if before == nil || after == nil {
 		return
 	}
-	_ = h.history.Compare(before.ResourceVersion, after.ResourceVersion) // it notifies its subscribers
+	_ = h.history.Compare(before.Revision.String(), after.Revision.String()) // it notifies its subscribers
 	h.stream.Replace(after.Name, before.UID, after.UID)
 	h.handle(before, after, false)
 }
@@ -100,9 +99,9 @@ func (h *handler) OnDelete(obj any) {
 	h.handle(n, nil, missed)
 }
 
-// node returns the metadata of a Node that an informer delivered.
-func (h *handler) node(obj any) *metav1.PartialObjectMetadata {
-	n, ok := obj.(*metav1.PartialObjectMetadata)
+// node returns a Node that an informer delivered.
+func (h *handler) node(obj any) *nodeview.Node {
+	n, ok := obj.(*nodeview.Node)
 	if !ok {
 		h.log.Info("Ignored an event of an object that is not a Node", "object", obj)
 	}
@@ -110,7 +109,7 @@ func (h *handler) node(obj any) *metav1.PartialObjectMetadata {
 }
 
 // keep keeps a node of the first list until it is compared with its record.
-func (h *handler) keep(n *metav1.PartialObjectMetadata) {
+func (h *handler) keep(n *nodeview.Node) {
 	if n.Name == record.RootCAName {
 		h.reportNotKept(n)
 		return
@@ -154,12 +153,12 @@ func (h *handler) compared(node string) bool {
 
 // handle adds the transactions of an event to the outbox, with the list on which they build, and
 // then marks the event as handled in the stream.
-func (h *handler) handle(before, after *metav1.PartialObjectMetadata, missed bool) {
+func (h *handler) handle(before, after *nodeview.Node, missed bool) {
 	last := after
 	if last == nil {
 		last = before
 	}
-	at, now := revision.Of(last.ResourceVersion), time.Now()
+	at, now := last.Revision, time.Now()
 	list, observed := h.stream.Origin(at)
 	if missed {
 		list, observed = max(0, h.stream.Latest()), false
@@ -181,7 +180,7 @@ func (h *handler) handle(before, after *metav1.PartialObjectMetadata, missed boo
 }
 
 // observe returns the transactions of an event, which was either observed or concluded from a list.
-func (h *handler) observe(before, after *metav1.PartialObjectMetadata, now time.Time, observed bool) []txn.Transaction {
+func (h *handler) observe(before, after *nodeview.Node, now time.Time, observed bool) []txn.Transaction {
 	if observed {
 		return h.observer.Observe(before, after, now)
 	}
@@ -248,7 +247,7 @@ func (h *handler) resolveInitial(name string, transactions []txn.Transaction) {
 }
 
 // reportNotKept reports a node that has the one name that no record can have.
-func (h *handler) reportNotKept(n *metav1.PartialObjectMetadata) {
+func (h *handler) reportNotKept(n *nodeview.Node) {
 	h.log.Info("Ignored a node whose name Kubernetes reserves for a ConfigMap", "node", n.Name)
 	h.events.Eventf(nodes.Reference(n.Name, n.UID), nil, corev1.EventTypeWarning, reasons.LabelsNotKept, "Record",
 		"Cannot save the labels of this node: Kubernetes reserves its name for a ConfigMap in every namespace. Rename the node.")

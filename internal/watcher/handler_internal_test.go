@@ -7,8 +7,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"nodekeeper.dev/internal/nodeview"
+	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/watcher/barrier"
 )
 
@@ -18,9 +19,8 @@ func TestEventStaysBehindConcurrentResolve(t *testing.T) {
 	const moment = 20 * time.Millisecond
 	observer := Observer{RecordUpdates: true}
 	h := &handler{observer: observer, stream: &barrier.Stream{}, outbox: &Outbox{}, added: func(string) {}}
-	listed := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: "a", ResourceVersion: "9"}}
-	edited := listed.DeepCopy()
-	edited.ResourceVersion, edited.Labels = "10", map[string]string{"rack": "r8"}
+	listed := &nodeview.Node{Name: "node-1", UID: "a", Revision: revision.MustParse("9")}
+	edited := &nodeview.Node{Name: "node-1", UID: "a", Revision: revision.MustParse("10"), Labels: map[string]string{"rack": "r8"}}
 	d := listedNode{node: listed, at: time.Now()}
 	h.addUnchecked(d)
 

@@ -11,12 +11,12 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 
 	"nodekeeper.dev/internal/faults"
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
@@ -24,7 +24,7 @@ import (
 
 // life returns the states of an incarnation of node-1, including its end, and the names of their
 // transactions. Each has another marker, so that none supersedes the previous one.
-func life(uid types.UID, firstVersion int) (states []*metav1.PartialObjectMetadata, names []string) {
+func life(uid types.UID, firstVersion int) (states []*nodeview.Node, names []string) {
 	for i := range 5 {
 		version := strconv.Itoa(firstVersion + i)
 		states = append(states, state(uid, version, set{"rack": fmt.Sprint("r", min(i, 3)), labels.Marker: version}))
@@ -34,7 +34,7 @@ func life(uid types.UID, firstVersion int) (states []*metav1.PartialObjectMetada
 }
 
 // goOn delivers everything after the first state.
-func goOn(nodes *informer, states []*metav1.PartialObjectMetadata) {
+func goOn(nodes *informer, states []*nodeview.Node) {
 	last := len(states) - 1
 	for i := range last - 1 {
 		nodes.OnUpdate(states[i], states[i+1])

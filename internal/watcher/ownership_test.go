@@ -5,13 +5,13 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nodekeeper.dev/internal/labels"
-	"nodekeeper.dev/internal/nodeview/agents"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
@@ -19,9 +19,13 @@ import (
 	"nodekeeper.dev/internal/watcher"
 )
 
-func stamped(rv string, own set, machine, unclear labels.Keys, at string) *metav1.PartialObjectMetadata {
+// owned returns a state whose agents last acted at a second; 0: never.
+func owned(rv string, own set, machine, unclear labels.Keys, at int64) *nodeview.Node {
 	n := state("a", rv, own)
-	agents.Note(n, machine, unclear, at)
+	n.Machine, n.Unclear = machine, unclear
+	if at > 0 {
+		n.ActedAt = time.Unix(at, 0)
+	}
 	return n
 }
 
@@ -40,10 +44,10 @@ func applied(t *testing.T, all []txn.Transaction) record.Record {
 
 // through returns the transactions that an outbox stores while writes fail, and those that it would
 // store without superseding.
-func through(t *testing.T, o watcher.Observer, states ...*metav1.PartialObjectMetadata) (stored, each []txn.Transaction) {
+func through(t *testing.T, o watcher.Observer, states ...*nodeview.Node) (stored, each []txn.Transaction) {
 	t.Helper()
 	box, out := newOutbox()
-	var before *metav1.PartialObjectMetadata
+	var before *nodeview.Node
 	for _, s := range append(states, nil) {
 		for _, tx := range o.Observe(before, s, observed) {
 			each = append(each, tx)
@@ -58,27 +62,27 @@ func through(t *testing.T, o watcher.Observer, states ...*metav1.PartialObjectMe
 
 // The stored transactions have the effect of everything observed.
 func TestSupersedingKeepsOwnership(t *testing.T) {
-	for name, states := range map[string][]*metav1.PartialObjectMetadata{
+	for name, states := range map[string][]*nodeview.Node{
 		"a user changes a label of an agent, and then removes it": {
-			stamped("1", set{"pool": "a", "zone": "z"}, "pool,zone", "", "1"),
-			stamped("2", set{"pool": "mine", "zone": "z"}, "zone", "", "1"),
-			stamped("3", set{"zone": "z"}, "zone", "", "1"),
+			owned("1", set{"pool": "a", "zone": "z"}, "pool,zone", "", 1),
+			owned("2", set{"pool": "mine", "zone": "z"}, "zone", "", 1),
+			owned("3", set{"zone": "z"}, "zone", "", 1),
 		},
 		"removed, set by a user, removed": {
-			stamped("1", set{"pool": "a", "zone": "z"}, "pool,zone", "", "1"),
-			stamped("2", set{"zone": "z"}, "zone", "", "1"),
-			stamped("3", set{"pool": "mine", "zone": "z"}, "zone", "", "1"),
-			stamped("4", set{"zone": "z"}, "zone", "", "1"),
+			owned("1", set{"pool": "a", "zone": "z"}, "pool,zone", "", 1),
+			owned("2", set{"zone": "z"}, "zone", "", 1),
+			owned("3", set{"pool": "mine", "zone": "z"}, "zone", "", 1),
+			owned("4", set{"zone": "z"}, "zone", "", 1),
 		},
 		"an agent removes its label, and a user adds another": {
-			stamped("1", set{"pool": "a", "zone": "z"}, "pool,zone", "", "1"),
-			stamped("2", set{"zone": "z", "feature": "f"}, "feature,zone", "", "2"),
-			stamped("3", set{"zone": "z", "feature": "f", "rack": "r"}, "feature,zone", "", "2"),
+			owned("1", set{"pool": "a", "zone": "z"}, "pool,zone", "", 1),
+			owned("2", set{"zone": "z", "feature": "f"}, "feature,zone", "", 2),
+			owned("3", set{"zone": "z", "feature": "f", "rack": "r"}, "feature,zone", "", 2),
 		},
 		"an agent changes its label, and then its manager is forgotten": {
-			stamped("1", set{"pool": "a", "zone": "z"}, "pool,zone", "", "1"),
-			stamped("2", set{"pool": "b", "zone": "z"}, "pool,zone", "", "2"),
-			stamped("3", set{"pool": "b", "zone": "z", "rack": "r"}, "zone", "pool", "1"),
+			owned("1", set{"pool": "a", "zone": "z"}, "pool,zone", "", 1),
+			owned("2", set{"pool": "b", "zone": "z"}, "pool,zone", "", 2),
+			owned("3", set{"pool": "b", "zone": "z", "rack": "r"}, "zone", "pool", 1),
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -94,8 +98,8 @@ func TestSupersedingKeepsOwnership(t *testing.T) {
 // TestWatcherReportsRemovals: the record may not show that the label was the machine's.
 func TestWatcherReportsRemovals(t *testing.T) {
 	o := watcher.Observer{RecordUpdates: true}
-	before := stamped("5", set{"pool": "a", "rack": "r1"}, "pool", "", "1")
-	after := stamped("6", set{"rack": "r1"}, "", "", "1")
+	before := owned("5", set{"pool": "a", "rack": "r1"}, "pool", "", 1)
+	after := owned("6", set{"rack": "r1"}, "", "", 1)
 	for name, r := range map[string]*record.Record{
 		"a record of a former release":                                 {Unclear: "pool,rack"},
 		"a user had applied it, too, when it was saved, but no longer": {},
@@ -115,18 +119,18 @@ func TestWatcherReportsRemovals(t *testing.T) {
 func TestSupersedingEqualsEventByEvent(t *testing.T) {
 	g := rand.New(rand.NewPCG(1, 2))
 	for range 20_000 {
-		first := stamped("1", set{"z": "0", "p": "x"}, "p", "", "0")
+		first := owned("1", set{"z": "0", "p": "x"}, "p", "", 0)
 		saved := record.Record{Node: "node-1", Labels: first.Labels, Machine: "p", Revision: revision.MustParse("1"), Source: first.UID}
 		switch g.IntN(4) {
 		case 0:
 			saved.Machine, saved.Overruled = "", "p"
-			agents.Note(first, "", "", "0")
+			first.Machine = ""
 		case 1:
-			first = stamped("1", set{"z": "0"}, "", "", "0")
+			first = owned("1", set{"z": "0"}, "", "", 0)
 			saved.Labels, saved.Machine, saved.Overruled = first.Labels, "", "p"
 		case 2:
 			saved.Machine = ""
-			agents.Note(first, "", "", "0")
+			first.Machine = ""
 		}
 		box, out := newOutbox()
 		var each []txn.Transaction
@@ -139,7 +143,7 @@ func TestSupersedingEqualsEventByEvent(t *testing.T) {
 				own["p"] = []string{"x", "y"}[g.IntN(2)]
 				machine = []labels.Keys{"", "p"}[g.IntN(2)]
 			}
-			after := stamped(strconv.Itoa(i+2), own, machine, "", strconv.Itoa(at))
+			after := owned(strconv.Itoa(i+2), own, machine, "", int64(at))
 			story = append(story, fmt.Sprintf("%v %s@%d", own, machine, at))
 			for _, t := range (watcher.Observer{RecordUpdates: true}).Observe(before, after, observed) {
 				each = append(each, t)

@@ -23,9 +23,9 @@ func TestEventsStoredByOthersCloseTheCircuit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const nodes = 500
 		refused := &refuses{faults.Outage{Calls: faults.Calls{Verb: faults.Create}}}
-		m := &member{cache: faults.Fake().Build(), stored: &informer{}}
+		m := &member{objects: watcher.NewStored(transactions, records), stored: &informer{}}
 		m.running = startConfigured(t, faults.Fake().Build(), &informer{}, func(cfg *watcher.Config) {
-			cfg.Stored = watcher.Stored{Reader: m.cache, Informer: m.stored}
+			cfg.Stored, cfg.StoredInformer = m.objects, m.stored
 		}, refused)
 		var all []txn.Transaction
 		for i := range nodes {

@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"nodekeeper.dev/internal/labels"
-	"nodekeeper.dev/internal/nodeview/agents"
 	"nodekeeper.dev/internal/nodeview/identity"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
@@ -35,7 +34,7 @@ func TestNewRestrictedLabelDoesNotWait(t *testing.T) {
 	} {
 		after := state("a", "6", tc.after)
 		if tc.machine {
-			agents.Note(after, role, "", "")
+			after.Machine = role
 		}
 		seen := o.Observe(state("a", "5", tc.before), after, observed)
 		require.Len(t, seen, 1, name)
@@ -57,8 +56,8 @@ func TestRecordWithoutMachineIsWrittenOnce(t *testing.T) {
 		assert.Equal(t, txn.Added, found[0].Type, name)
 		assert.False(t, preserve.Applied(found[0], r, labels.MachineBound{}), "%s: it is not left out as stored", name)
 
-		identity.Note(n, identity.Identity{SystemUUID: "x"})
-		d := preserve.Decide(found[0], &r, preserve.NodeOf(n), labels.Policy{Mode: labels.Replace})
+		n.Identity, n.IdentityRead = identity.Identity{SystemUUID: "x"}, true
+		d := preserve.Decide(found[0], &r, n, labels.Policy{Mode: labels.Replace})
 		require.Equal(t, preserve.Save, d.Action, name)
 		assert.Equal(t, record.Identity{UID: "a", Identity: identity.Identity{SystemUUID: "x"}}, d.Record.Identity)
 		assert.Empty(t, o.CatchUp(n, &d.Record, false, observed), name)

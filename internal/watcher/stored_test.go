@@ -15,6 +15,7 @@ import (
 
 	"nodekeeper.dev/internal/faults"
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
@@ -36,8 +37,8 @@ func (r rank) Rank(string) (ready int, unready bool) { return int(r), false }
 type member struct {
 	*running
 
-	cache  client.Client
-	stored *informer
+	objects *watcher.Stored
+	stored  *informer // of the objects
 }
 
 // throughFaults puts faults between a watcher and its cluster.
@@ -52,10 +53,10 @@ func throughFaults(t *testing.T, fault ...faults.Fault) func(*watcher.Config) {
 
 func startMember(t *testing.T, r rank, change ...func(*watcher.Config)) *member {
 	t.Helper()
-	m := &member{cache: faults.Fake().Build(), stored: &informer{}}
+	m := &member{objects: watcher.NewStored(transactions, records), stored: &informer{}}
 	next := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: "next", ResourceVersion: "999"}} // after everything observed
 	m.running = startConfigured(t, faults.Fake().WithObjects(next).Build(), &informer{}, func(cfg *watcher.Config) {
-		cfg.Stored, cfg.Ring = watcher.Stored{Reader: m.cache, Informer: m.stored}, r
+		cfg.Stored, cfg.StoredInformer, cfg.Ring = m.objects, m.stored, r
 		for _, set := range change {
 			set(cfg)
 		}
@@ -66,21 +67,15 @@ func startMember(t *testing.T, r rank, change ...func(*watcher.Config)) *member 
 // shows adds a ConfigMap to the cache, as the program's cache stores it.
 func (m *member) shows(t *testing.T, cm *corev1.ConfigMap) {
 	t.Helper()
-	stripped, err := watcher.Strip(transactions)(cm.DeepCopy())
+	obj, err := m.objects.Transform(cm.DeepCopy())
 	require.NoError(t, err)
-	obj, ok := stripped.(*corev1.ConfigMap)
-	require.True(t, ok)
-	require.NoError(t, m.cache.Create(t.Context(), obj.DeepCopy()))
 	m.stored.OnAdd(obj, false)
 	synctest.Wait()
 }
 
 // observeDelete delivers the deletion of a node.
 func (m *member) observeDelete(uid types.UID, resourceVersion string) {
-	n := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
-		Name: "node-1", UID: uid, ResourceVersion: resourceVersion, Labels: set{"rack": "r7"},
-	}}
-	m.OnDelete(n)
+	m.OnDelete(state(uid, resourceVersion, set{"rack": "r7"}))
 	synctest.Wait()
 }
 
@@ -279,10 +274,7 @@ func (m *member) restored(t *testing.T, shownVersion string) (noted record.Recor
 	r := record.Record{Node: "node-1", Labels: set{"rack": "r7"}, Revision: revision.Of(shownVersion), Source: "u1"}
 	m.shows(t, r.ConfigMap(records))
 	r.Revision = revision.MustParse("10")
-	before := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: "u2", ResourceVersion: "20"}}
-	after := before.DeepCopy()
-	after.ResourceVersion, after.Labels = "21", set{"rack": "r7", labels.Marker: "10"}
-	m.OnUpdate(before, after)
+	m.OnUpdate(state("u2", "20", nil), state("u2", "21", set{"rack": "r7", labels.Marker: "10"}))
 	synctest.Wait()
 	r.Restored = record.Restoration{UID: "u2", Revision: revision.MustParse("21")}
 	return r
@@ -295,7 +287,6 @@ func TestNotedRestoreIsNotRecorded(t *testing.T) {
 				m := startMember(t, 0)
 				noted := m.restored(t, shownVersion)
 				assert.Zero(t, count(t, m.client))
-				require.NoError(t, m.cache.Delete(t.Context(), noted.ConfigMap(records)))
 				m.shows(t, noted.ConfigMap(records))
 				time.Sleep(time.Minute)
 				synctest.Wait()
@@ -338,10 +329,7 @@ func TestNodeAddedWithItsLabelsIsRecordedAtOnce(t *testing.T) {
 		m := startMember(t, 0)
 		r := record.Record{Node: "node-1", Labels: set{"rack": "r7"}, Revision: revision.MustParse("10"), Source: "u1"}
 		m.shows(t, r.ConfigMap(records))
-		n := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
-			Name: "node-1", UID: "u2", ResourceVersion: "20", Labels: set{"rack": "r7", labels.Marker: "10"},
-		}}
-		m.OnAdd(n, false)
+		m.OnAdd(state("u2", "20", set{"rack": "r7", labels.Marker: "10"}), false)
 		synctest.Wait()
 		assert.Equal(t, []string{"added u2@20"}, summary(queued(t, m.client, transactions, "node-1")))
 		m.cancel()
@@ -365,15 +353,12 @@ func TestDelayOfEditsOfRestoredNodeIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := startMember(t, 0)
 		m.restored(t, "10")
-		state := func(i int) *metav1.PartialObjectMetadata {
-			return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
-				Name: "node-1", UID: "u2", ResourceVersion: strconv.Itoa(21 + i),
-				Labels: set{"rack": "r7", "edit": strconv.Itoa(i), labels.Marker: "10"},
-			}}
+		edited := func(i int) *nodeview.Node {
+			return state("u2", strconv.Itoa(21+i), set{"rack": "r7", "edit": strconv.Itoa(i), labels.Marker: "10"})
 		}
 		for i := 1; i <= 4; i++ {
 			time.Sleep(3 * time.Second)
-			m.OnUpdate(state(i-1), state(i))
+			m.OnUpdate(edited(i-1), edited(i))
 			synctest.Wait()
 		}
 		assert.NotZero(t, count(t, m.client))

@@ -24,7 +24,7 @@ func TestTakenNamesAreNotHammered(t *testing.T) {
 		c := faults.Fake().Build()
 		calls := &faults.Log{}
 		w := startConfigured(t, c, &informer{}, func(cfg *watcher.Config) {
-			cfg.Stored = watcher.Stored{Reader: faults.Fake().Build(), Informer: &informer{}}
+			cfg.Stored, cfg.StoredInformer = watcher.NewStored(transactions, records), &informer{}
 		}, calls)
 		for i := range nodes {
 			n := state(types.UID("u"+strconv.Itoa(i)), strconv.Itoa(i+1), nil)

@@ -50,12 +50,12 @@ func (t *turn) Passed(e Event) bool {
 
 // Wait returns how much longer to leave an event to others. An event that another watcher waits for
 // is not left to others, because the owner may be waiting for it.
-func (t *turn) Wait(ctx context.Context, e Event, pending int) time.Duration {
+func (t *turn) Wait(_ context.Context, e Event, pending int) time.Duration {
 	if t.expedited.Load() || t.barrier.Awaited(e.First) {
 		return 0
 	}
 	wait := t.rankWait(e)
-	if t.stored.awaits(ctx, e.Transaction, pending == 1) {
+	if t.stored.awaits(e.Transaction, pending == 1) {
 		wait = max(wait, until(e.Since, noteTime))
 	}
 	return wait

@@ -22,6 +22,7 @@ import (
 
 	"nodekeeper.dev/internal/daemon/rewind"
 	"nodekeeper.dev/internal/faults"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
@@ -65,16 +66,27 @@ func cuttable(t *testing.T) (h *rewind.Detector, cut func()) {
 // ends.
 func watchHistory(t *testing.T, c client.WithWatch, transactionNamespace string, nodes *informer, h *rewind.Detector) (stop func()) {
 	t.Helper()
-	return watchWithCache(t, c, transactionNamespace, nodes, h, watcher.Stored{})
+	return watchWithCache(t, c, transactionNamespace, nodes, h)
 }
 
-// watchWithCache does the same with a cache of stored objects.
-func watchWithCache(t *testing.T, c client.WithWatch, transactionNamespace string, nodes *informer, h *rewind.Detector, stored watcher.Stored) (stop func()) {
+// watchWithCache does the same with stored objects that it knows.
+func watchWithCache(t *testing.T, c client.WithWatch, transactionNamespace string, nodes *informer, h *rewind.Detector, known ...*corev1.ConfigMap) (stop func()) {
 	t.Helper()
-	w, err := watcher.New(t.Context(), watcher.Config{
-		Client: c, Nodes: nodes, Stored: stored, Silence: watcher.DefaultSilence, History: h, Events: events.NewFakeRecorder(100), Metrics: prometheus.NewRegistry(),
+	stored := watcher.NewStored(transactionNamespace, records)
+	deliver := &informer{}
+	for _, cm := range known {
+		obj, err := stored.Transform(cm.DeepCopy())
+		require.NoError(t, err)
+		deliver.initial = append(deliver.initial, obj)
+	}
+	cfg := watcher.Config{
+		Client: c, Nodes: nodes, Silence: watcher.DefaultSilence, History: h, Events: events.NewFakeRecorder(100), Metrics: prometheus.NewRegistry(),
 		TransactionNamespace: transactionNamespace, MetadataNamespace: transactionNamespace, RecordUpdates: true,
-	})
+	}
+	if len(known) > 0 {
+		cfg.Stored, cfg.StoredInformer = stored, deliver
+	}
+	w, err := watcher.New(t.Context(), cfg)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	var wg sync.WaitGroup
@@ -121,8 +133,8 @@ func TestUnconfirmedEventIsConfirmedBeforeRecording(t *testing.T) {
 // The cache may have the record or the transaction of a lost future.
 func TestNothingIsSkippedWhileUnconfirmed(t *testing.T) {
 	for name, stored := range map[string]func(t txn.Transaction, namespace string) *corev1.ConfigMap{
-		"by a record": func(t txn.Transaction, namespace string) *corev1.ConfigMap {
-			return record.Record{Node: t.Node, Labels: t.Labels, Revision: t.Revision, Source: t.UID}.ConfigMap(namespace)
+		"by a record": func(t txn.Transaction, _ string) *corev1.ConfigMap {
+			return record.Record{Node: t.Node, Labels: t.Labels, Revision: t.Revision, Source: t.UID}.ConfigMap(records)
 		},
 		"by a transaction": txn.Transaction.ConfigMap,
 	} {
@@ -133,11 +145,10 @@ func TestNothingIsSkippedWhileUnconfirmed(t *testing.T) {
 					h = unconfirmed(t)
 				}
 				n := c.addNode(t, "node", set{"rack": "r7"})
-				after := &metav1.PartialObjectMetadata{ObjectMeta: n.ObjectMeta}
+				after := nodeview.View{}.OfWhole(n.DeepCopy(), time.Now())
 				before := state(n.UID, "1", nil)
 				before.Name = n.Name
-				cache := faults.Fake().WithObjects(stored(txn.Of(txn.Updated, after), c.transactions)).Build()
-				stop := watchWithCache(t, c.WithWatch, c.transactions, nodes, h, watcher.Stored{Reader: cache, Informer: &informer{}})
+				stop := watchWithCache(t, c.WithWatch, c.transactions, nodes, h, stored(txn.Of(txn.Updated, after), c.transactions))
 				nodes.OnUpdate(before, after)
 				if len(want) > 0 {
 					c.waitQueued(t, n.Name, want...)

@@ -32,18 +32,19 @@ const startRetryPeriod = 2 * time.Second
 // DefaultSilence is the default of [Config].Silence.
 const DefaultSilence = 5 * time.Second
 
-// Config configures a Watcher. All fields are required except Stream, Stored, Name, Members, Lease,
+// Config configures a Watcher. All fields are required except Stream, Stored, StoredInformer, Name, Members, Lease,
 // Ring, History and RecordUpdates.
 type Config struct {
 	// Client reads and writes the API server directly, without a cache.
 	Client client.Client
-	// Nodes is an informer of Nodes. Metadata is enough (*metav1.PartialObjectMetadata). It must
-	// not have listed yet.
+	// Nodes is an informer of Nodes that delivers [nodeview.Node]. It must not have listed yet.
 	Nodes Informer
 	// Stream tracks that informer. It is nil if the informer lists once and misses nothing.
 	Stream *barrier.Stream
-	// Stored holds the transactions and the records. The zero value holds none.
-	Stored Stored
+	// Stored has the transactions and the records that StoredInformer delivers, whose transform is
+	// [Stored.Transform]. Both are nil if they are unknown.
+	Stored         *Stored
+	StoredInformer Informer
 	// Name is the name of this watcher among its Members.
 	Name string
 	// Members are the watchers, Lease is the Lease of this one, which does not serve yet, and Ring
@@ -105,7 +106,7 @@ func New(ctx context.Context, cfg Config) (*Watcher, error) {
 		cfg.Stream = barrier.Listed()
 	}
 	w := &Watcher{config: cfg, outbox: &Outbox{}, metrics: newMetrics(), concluding: signal.New()}
-	w.stored = &storedEvents{cfg.Stored, cfg.History, cfg.TransactionNamespace, cfg.MetadataNamespace, cfg.MachineBound, cfg.Stream.Delivered}
+	w.stored = &storedEvents{cfg.Stored, cfg.History, cfg.MachineBound, cfg.Stream.Delivered}
 	w.barrier = barrier.New(barrier.Config{
 		Name: cfg.Name, Members: cfg.Members, Lease: cfg.Lease, Stream: cfg.Stream, Silence: cfg.Silence, Held: w.outbox.Held,
 	})
@@ -146,8 +147,8 @@ func (w *Watcher) RunBarrier(ctx context.Context) error {
 // seconds at most, and returns. It must be called once.
 func (w *Watcher) Run(ctx context.Context) error {
 	defer func() { _ = w.config.Nodes.RemoveEventHandler(w.handle) }() // the informer ends with the process
-	if stored := w.config.Stored.Informer; stored != nil {
-		heard, err := stored.AddEventHandler(w.stored.handler(w.writer.changed, w.writer.freed))
+	if stored := w.config.StoredInformer; stored != nil {
+		heard, err := stored.AddEventHandler(w.config.Stored.handler(w.writer.changed, w.writer.freed))
 		if err != nil {
 			return fmt.Errorf("watching transactions and records: %w", err)
 		}

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
@@ -121,7 +122,7 @@ func (b *bareClient) restore(ctx context.Context, m *member) error {
 		if err := b.patch(ctx, m, r.Revision.String()); err != nil {
 			return err
 		}
-		r.Record = preserve.Noted(r.Record, preserve.Node{}, preserve.Node{
+		r.Record = preserve.Noted(r.Record, nodeview.Node{}, nodeview.Node{
 			UID: m.uid, Revision: revision.Of(m.resourceVersion), Labels: r.Labels, IdentityRead: true,
 		}, labels.MachineBound{})
 		return b.write(ctx, r)

@@ -61,5 +61,5 @@ func endOf(t *testing.T, e *env, n *metav1.PartialObjectMetadata) txn.Transactio
 	later := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", GenerateName: "later-"}}
 	require.NoError(t, e.client.Create(t.Context(), later))
 	n.ResourceVersion = later.ResourceVersion
-	return txn.Of(txn.Deleted, n)
+	return txn.Of(txn.Deleted, viewed(n))
 }

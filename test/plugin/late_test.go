@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/internal/queue"
+	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/ring"
 	"nodekeeper.dev/internal/txn"
 )
@@ -40,9 +41,9 @@ func (e *env) edited(name string) (update, end txn.Transaction) {
 	e.delete(name)
 	later := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", GenerateName: "later-"}}
 	require.NoError(e.t, e.client.Create(e.t.Context(), later))
-	update, end = txn.Of(txn.Updated, n), txn.Of(txn.Deleted, n)
-	n.ResourceVersion = later.ResourceVersion
-	end.Revision = txn.Of(txn.Deleted, n).Revision
+	seen := viewed(n)
+	update, end = txn.Of(txn.Updated, seen), txn.Of(txn.Deleted, seen)
+	end.Revision = revision.Of(later.ResourceVersion)
 	return update, end
 }
 
@@ -98,7 +99,7 @@ func TestSaveDoesNotWaitForTheBatchPeriod(t *testing.T) {
 	e := newEnv(t)
 	e.start("processor", "--save-delay=1h")
 	e.create("node-1", of("node-1", "r1"))
-	seen := txn.Of(txn.Updated, e.live("node-1"))
+	seen := txn.Of(txn.Updated, viewed(e.live("node-1")))
 	seen.ObservedAt = time.Now()
 	require.NoError(t, e.queue().Put(t.Context(), seen))
 	assert.Contains(t, e.must("save", "node-1", "--dry-run=client"), "node/node-1 would be saved: a watcher has recorded this")
@@ -136,7 +137,7 @@ func TestForgottenNodeThatIsThereKeepsItsLabels(t *testing.T) {
 	e.start("processor")
 	update, end := e.edited("node-1")
 	e.create("node-1", of("node-1", "r3"))
-	added := txn.Of(txn.Added, e.live("node-1"))
+	added := txn.Of(txn.Added, viewed(e.live("node-1")))
 	e.must("forget", "node-1", "--yes")
 	for _, late := range []txn.Transaction{update, end, added} {
 		e.late(late)

@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/queue"
 	"nodekeeper.dev/internal/ring"
 	"nodekeeper.dev/internal/txn"
@@ -21,6 +22,11 @@ func (e *env) live(name string) *metav1.PartialObjectMetadata {
 	n := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}}
 	require.NoError(e.t, e.client.Get(e.t.Context(), types.NamespacedName{Name: name}, n))
 	return n
+}
+
+// viewed returns what a view without agents sees of a Node.
+func viewed(n *metav1.PartialObjectMetadata) *nodeview.Node {
+	return nodeview.View{}.OfMetadata(n.DeepCopy())
 }
 
 // late records an event like a watcher that is late.
@@ -54,7 +60,7 @@ func TestSetIsWhatTheNextIncarnationGets(t *testing.T) {
 
 	for _, former := range []*metav1.PartialObjectMetadata{source, restored} {
 		for _, typ := range []txn.Type{txn.Added, txn.Updated, txn.Deleted} {
-			event := txn.Of(typ, former)
+			event := txn.Of(typ, viewed(former))
 			event.Labels["rack"] = "late"
 			e.late(event)
 			require.Equal(t, edited, e.record(t, "node-1").Labels, "after a late %s", typ)

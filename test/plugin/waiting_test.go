@@ -38,7 +38,7 @@ func (e *env) waiting(t require.TestingT, node string) (inspect.Waiting, string)
 // pend stores the event of a Node that a watcher saw that long ago.
 func (e *env) pend(typ txn.Type, name string, ago time.Duration) {
 	e.t.Helper()
-	seen := txn.Of(typ, e.live(name))
+	seen := txn.Of(typ, viewed(e.live(name)))
 	seen.ObservedAt = time.Now().Add(-ago)
 	require.NoError(e.t, e.queue().Put(e.t.Context(), seen))
 }

@@ -77,11 +77,11 @@ func TestLateEndLosesNothingThatIsAboutToBePutBack(t *testing.T) {
 	e.start("processor")
 	e.withholds("node-1")
 	e.relabel("node-1", set{"rack": "r2"})
-	end := txn.Of(txn.Deleted, e.live("node-1")) // a watcher has seen it and not stored it yet
+	end := txn.Of(txn.Deleted, viewed(e.live("node-1"))) // a watcher has seen it and not stored it yet
 	e.delete("node-1")
 	e.refuse("node-1", "no racks today")
 	e.register("node-1", "a")
-	require.NoError(t, e.queue().Put(t.Context(), txn.Of(txn.Added, e.live("node-1"))))
+	require.NoError(t, e.queue().Put(t.Context(), txn.Of(txn.Added, viewed(e.live("node-1")))))
 	e.eventually(func(c *assert.CollectT) { assert.True(c, e.record(c, "node-1").WaitsFor(e.live("node-1").UID)) }, "it is about to be put back")
 
 	require.NoError(t, e.queue().Put(t.Context(), end))
@@ -101,16 +101,16 @@ func TestLateEndGivesNoLabelsToAnotherMachine(t *testing.T) {
 	e.start("processor")
 	e.withholds("node-1")
 	e.relabel("node-1", set{"rack": "r2"})
-	end := txn.Of(txn.Deleted, e.live("node-1"))
+	end := txn.Of(txn.Deleted, viewed(e.live("node-1")))
 	e.delete("node-1")
 	e.refuse("node-1", "no racks today")
 	e.register("node-1", "a")
-	require.NoError(t, e.queue().Put(t.Context(), txn.Of(txn.Added, e.live("node-1"))))
+	require.NoError(t, e.queue().Put(t.Context(), txn.Of(txn.Added, viewed(e.live("node-1")))))
 	e.eventually(func(c *assert.CollectT) { assert.True(c, e.record(c, "node-1").WaitsFor(e.live("node-1").UID)) }, "a is about to get its label")
 	e.delete("node-1")
 	e.settled()
 	e.register("node-1", "b")
-	require.NoError(t, e.queue().Put(t.Context(), txn.Of(txn.Added, e.live("node-1"))))
+	require.NoError(t, e.queue().Put(t.Context(), txn.Of(txn.Added, viewed(e.live("node-1")))))
 	e.eventually(func(c *assert.CollectT) { assert.True(c, e.record(c, "node-1").WaitsFor(e.live("node-1").UID)) }, "b is about to get its label")
 
 	require.NoError(t, e.queue().Put(t.Context(), end))

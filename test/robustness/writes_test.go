@@ -6,6 +6,7 @@ import (
 	"maps"
 	"strconv"
 
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
@@ -25,12 +26,12 @@ func (g *ghost) checkDrop(n *node, e event) error {
 	return fmt.Errorf("%s of incarnation %s at %s is removed, and what it asks for is to %s: %s", t.Type, short(t.UID), t.Revision, d.Action, d.Reason)
 }
 
-func liveNode(n *node) *preserve.Node {
+func liveNode(n *node) *nodeview.Node {
 	if n.live == nil {
 		return nil
 	}
 	last := n.live.last()
-	return &preserve.Node{UID: n.live.uid, Revision: revision.Of(strconv.FormatUint(last.revision, 10)), Labels: last.labels, Marker: last.marker, Gated: last.isGated}
+	return &nodeview.Node{UID: n.live.uid, Revision: revision.Of(strconv.FormatUint(last.revision, 10)), Labels: last.labels, Marker: last.marker, Gated: last.isGated}
 }
 
 // checkWrite: each write follows from the state that it replaces. A step back in time is left to

@@ -3,17 +3,16 @@ package simulation
 import (
 	"maps"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/txn"
 )
 
 // opening returns a mutant of the decision about a Node with the startup taint.
-func opening(f func(t txn.Transaction, r *record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision) mutant {
-	return mutant{decide: func(t txn.Transaction, r *record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision {
+func opening(f func(t txn.Transaction, r *record.Record, n *nodeview.Node, d preserve.Decision) preserve.Decision) mutant {
+	return mutant{decide: func(t txn.Transaction, r *record.Record, n *nodeview.Node, d preserve.Decision) preserve.Decision {
 		if t.Type != txn.Added || n == nil || n.UID != t.UID || !n.Gated {
 			return d
 		}
@@ -37,13 +36,13 @@ var opened = preserve.Decision{Action: preserve.Open}
 // admissionMutants break the rules about Nodes that the webhook has admitted, and about the startup
 // taint. They are part of [mutants].
 var admissionMutants = map[string]mutant{
-	"webhook: a stale marker counts": restoring(func(_ txn.Transaction, r record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision {
+	"webhook: a stale marker counts": restoring(func(_ txn.Transaction, r record.Record, n *nodeview.Node, d preserve.Decision) preserve.Decision {
 		if d.Action == preserve.Restore && !n.Gated && n.Admitted.Set()[labels.Marker] {
 			return saved(onlyNoted(r, *n))
 		}
 		return d
 	}).among(admissions),
-	"webhook: what it gave is the node's own": restoring(func(t txn.Transaction, r record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision {
+	"webhook: what it gave is the node's own": restoring(func(t txn.Transaction, r record.Record, n *nodeview.Node, d preserve.Decision) preserve.Decision {
 		if d.Action != preserve.Restore {
 			return d
 		}
@@ -82,7 +81,7 @@ var admissionMutants = map[string]mutant{
 		}
 		return preserve.Admit(&r, req, policy)
 	}).among(trustedAdmissions),
-	"webhook: a restricted label that it gave counts as set by a user": restoring(func(t txn.Transaction, r record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision {
+	"webhook: a restricted label that it gave counts as set by a user": restoring(func(t txn.Transaction, r record.Record, n *nodeview.Node, d preserve.Decision) preserve.Decision {
 		if d.Action != preserve.Restore {
 			return d
 		}
@@ -93,37 +92,37 @@ var admissionMutants = map[string]mutant{
 	// According to the watcher's cache the record is right. Transactions that are already in the queue
 	// may change it.
 	"webhook: the return of a node that has its labels is not recorded": mutant{leavesAdmitted: true}.among(admissionsUnnoted),
-	"gate: opened, and nothing is saved": opening(func(_ txn.Transaction, _ *record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {
+	"gate: opened, and nothing is saved": opening(func(_ txn.Transaction, _ *record.Record, _ *nodeview.Node, d preserve.Decision) preserve.Decision {
 		if d.Action == preserve.Save {
 			return opened
 		}
 		return d
 	}),
-	"gate: opened before the restore": opening(func(_ txn.Transaction, _ *record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {
+	"gate: opened before the restore": opening(func(_ txn.Transaction, _ *record.Record, _ *nodeview.Node, d preserve.Decision) preserve.Decision {
 		if d.Action == preserve.Restore {
 			return preserve.Decision{Action: preserve.Open, Again: true}
 		}
 		return d
 	}),
-	"gate: opened instead of the restore": opening(func(_ txn.Transaction, _ *record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {
+	"gate: opened instead of the restore": opening(func(_ txn.Transaction, _ *record.Record, _ *nodeview.Node, d preserve.Decision) preserve.Decision {
 		if d.Action == preserve.Restore {
 			return opened
 		}
 		return d
 	}),
-	"gate: not opened if there is nothing to restore": opening(func(_ txn.Transaction, _ *record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {
+	"gate: not opened if there is nothing to restore": opening(func(_ txn.Transaction, _ *record.Record, _ *nodeview.Node, d preserve.Decision) preserve.Decision {
 		if d.Action == preserve.Open {
 			return nothing
 		}
 		return d
 	}),
-	"gate: not opened after the first save": opening(func(_ txn.Transaction, r *record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {
+	"gate: not opened after the first save": opening(func(_ txn.Transaction, r *record.Record, _ *nodeview.Node, d preserve.Decision) preserve.Decision {
 		if d.Action == preserve.Save && r == nil {
 			d.Again = false
 		}
 		return d
 	}),
-	"gate: a later closing is not recorded": observing(func(before, after *metav1.PartialObjectMetadata, _ bool, transactions []txn.Transaction) []txn.Transaction {
+	"gate: a later closing is not recorded": observing(func(before, after *nodeview.Node, _ bool, transactions []txn.Transaction) []txn.Transaction {
 		if before != nil && after != nil && before.UID == after.UID && len(transactions) == 1 && transactions[0].Type == txn.Added {
 			return nil
 		}

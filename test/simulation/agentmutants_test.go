@@ -4,6 +4,7 @@ import (
 	"maps"
 
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/txn"
@@ -36,21 +37,21 @@ var agentMutants = map[string]mutant{
 		return d
 	}),
 	"agents: what a person removed is forgotten": {
-		decide: func(_ txn.Transaction, _ *record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {
+		decide: func(_ txn.Transaction, _ *record.Record, _ *nodeview.Node, d preserve.Decision) preserve.Decision {
 			d.Record.Overruled = ""
 			return d
 		},
-		note: func(_ txn.Transaction, _ record.Record, _ preserve.Node, next record.Record) record.Record {
+		note: func(_ txn.Transaction, _ record.Record, _ nodeview.Node, next record.Record) record.Record {
 			next.Overruled = ""
 			return next
 		},
 	},
 	"agents: what was copied from the former machine is a person's": narrowed(copiedNodes, mutant{
-		decide: func(_ txn.Transaction, _ *record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {
+		decide: func(_ txn.Transaction, _ *record.Record, _ *nodeview.Node, d preserve.Decision) preserve.Decision {
 			d.Record = withoutCopies(d.Record)
 			return d
 		},
-		note: func(_ txn.Transaction, _ record.Record, _ preserve.Node, next record.Record) record.Record {
+		note: func(_ txn.Transaction, _ record.Record, _ nodeview.Node, next record.Record) record.Record {
 			return withoutCopies(next)
 		},
 	}),
@@ -63,7 +64,7 @@ var agentMutants = map[string]mutant{
 		return live, saved
 	})),
 	"agents: those of the former machine stay after a restore": {
-		note: func(_ txn.Transaction, r record.Record, _ preserve.Node, next record.Record) record.Record {
+		note: func(_ txn.Transaction, r record.Record, _ nodeview.Node, next record.Record) record.Record {
 			next.Machine = r.Machine
 			return next
 		},

@@ -3,14 +3,13 @@ package simulation
 import (
 	"context"
 	"errors"
-	"maps"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodes"
-	"nodekeeper.dev/internal/nodeview/agents"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/nodeview/owners"
 	"nodekeeper.dev/internal/record"
 )
@@ -178,15 +177,12 @@ func (p *applier) write(w *world, by ownership, change func(own map[string]strin
 }
 
 // note notes the owners of a Node that is about to be shown.
-func (p *applier) note(w *world, n *metav1.PartialObjectMetadata) {
+func (p *applier) note(w *world, n *nodeview.Node) {
 	stated := owners.Owners("")
 	if _, isThere := n.Labels[w.personKey]; isThere {
 		stated = p.owned.stated(w.personKey)
 	}
-	if stated != owners.Noted(n) {
-		n.Annotations = maps.Clone(n.Annotations)
-		owners.Note(n, stated)
-	}
+	n.Owners = stated
 }
 
 // answered notes that the label is nodekeeper's after an answer of the webhook that changes it.
@@ -197,13 +193,13 @@ func (c *creation) answered(before map[string]string, key string) {
 }
 
 // appliedAt returns the owners of the label of a Node that was read.
-func (w *world) appliedAt(read *metav1.PartialObjectMetadata) applied {
-	rv := number(read.ResourceVersion)
+func (w *world) appliedAt(read *nodeview.Node) applied {
+	rv := number(read.Revision.String())
 	return w.events[slices.IndexFunc(w.events, func(e event) bool { return e.rv == rv })].applied
 }
 
 // GiveBack implements [apply.Nodes]. Like [nodes.Nodes.GiveBack], it is conditional on the owners.
-func (a *processorActor) GiveBack(_ context.Context, read *metav1.PartialObjectMetadata, to owners.Owners) error {
+func (a *processorActor) GiveBack(_ context.Context, read *nodeview.Node, to owners.Owners) error {
 	w := a.world
 	p := &w.applier
 	given := ownershipIn(to, w.personKey)
@@ -226,7 +222,7 @@ func (a *processorActor) GiveBack(_ context.Context, read *metav1.PartialObjectM
 		case p.owned == known:
 			p.owned = known.with(given)
 			w.relabel(nil)
-			agents.NoteEdited(w.node, agents.Edited(w.node).Union(labels.Keys(w.personKey))) // as if its owners had written again
+			w.node.Edited = w.node.Edited.Union(labels.Keys(w.personKey)) // as if its owners had written again
 			a.log("  gives %s back: %+v", w.personKey, p.owned)
 			if a.isLost() {
 				return errLost

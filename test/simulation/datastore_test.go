@@ -1,10 +1,8 @@
 package simulation
 
 import (
-	"maps"
 	"slices"
 
-	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
@@ -46,10 +44,9 @@ func (w *world) replaceDatastore() {
 	}
 	slices.SortFunc(queue, func(a, b *storedTxn) int { return txn.Compare(a.Transaction, b.Transaction) })
 	w.queue = queue
-	if w.node != nil && w.node.Labels[labels.Marker] != "" {
+	if w.node != nil && w.node.Marker != "" {
 		n := *w.node
-		n.Labels = maps.Clone(n.Labels)
-		n.Labels[labels.Marker] = laterText(n.Labels[labels.Marker])
+		n.Marker = laterText(n.Marker)
 		w.node = &n
 	}
 }

@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/txn"
@@ -14,7 +15,7 @@ var editMutants = map[string]mutant{
 		live.Edited = ""
 		return live, saved
 	}).among(editedEarly),
-	"backup: an earlier record is restored over a later one": restoring(func(_ txn.Transaction, r record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision {
+	"backup: an earlier record is restored over a later one": restoring(func(_ txn.Transaction, r record.Record, n *nodeview.Node, d preserve.Decision) preserve.Decision {
 		if d.Action == preserve.Save && n != nil && n.IsRestored() && isAfter(n.Marker, r.Revision.String()) {
 			return restored(r, n)
 		}

@@ -7,11 +7,10 @@ import (
 	"slices"
 	"strconv"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"nodekeeper.dev/internal/labels"
-	"nodekeeper.dev/internal/nodeview/agents"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/txn"
 )
@@ -150,7 +149,7 @@ func (g *ghost) puts(t txn.Transaction) {
 }
 
 // restores must be called before a restore.
-func (g *ghost) restores(w *world, read *metav1.PartialObjectMetadata, wanted map[string]string) {
+func (g *ghost) restores(w *world, read *nodeview.Node, wanted map[string]string) {
 	g.givesTrust(w, read, wanted)
 	g.givesGuarded(w, read, wanted)
 	own, _ := split(read.Labels)
@@ -170,8 +169,8 @@ func (g *ghost) restores(w *world, read *metav1.PartialObjectMetadata, wanted ma
 
 // gives returns a function that reports whether restoring a state of the owner onto a node with one
 // of the live sides results in the given labels.
-func (g *ghost) gives(w *world, lives []labels.Side, given map[string]string) func(*metav1.PartialObjectMetadata, map[string]string) bool {
-	return func(n *metav1.PartialObjectMetadata, saved map[string]string) bool {
+func (g *ghost) gives(w *world, lives []labels.Side, given map[string]string) func(*nodeview.Node, map[string]string) bool {
+	return func(n *nodeview.Node, saved map[string]string) bool {
 		return slices.ContainsFunc(g.sidesOf(w, n, saved), func(side labels.Side) bool {
 			return slices.ContainsFunc(lives, func(live labels.Side) bool { return maps.Equal(given, policy.Restored(live, side)) })
 		})
@@ -180,9 +179,9 @@ func (g *ghost) gives(w *world, lives []labels.Side, given map[string]string) fu
 
 // livesOf returns what a restore may start from. What managedFields show as edited must stay; what
 // else users have changed since the Node was created may.
-func (w *world) livesOf(read *metav1.PartialObjectMetadata) []labels.Side {
+func (w *world) livesOf(read *nodeview.Node) []labels.Side {
 	live := cameWith(read)
-	live.Edited = agents.Edited(read)
+	live.Edited = read.Edited
 	if w.applier.isOn && w.appliedAt(read).isInherited { // it was given back
 		live.Edited = live.Edited.Without(labels.Keys(w.personKey))
 	}
@@ -201,7 +200,7 @@ func (w *world) livesOf(read *metav1.PartialObjectMetadata) []labels.Side {
 
 // hasChanged reports whether a key of an incarnation has changed since its creation.
 func (w *world) hasChanged(uid types.UID, key string) bool {
-	var first *metav1.PartialObjectMetadata
+	var first *nodeview.Node
 	for _, e := range w.events {
 		switch {
 		case e.node.UID != uid:
@@ -218,12 +217,12 @@ func (w *world) hasChanged(uid types.UID, key string) bool {
 }
 
 // sidesOf returns the possible contents of the record for a state of the owner.
-func (g *ghost) sidesOf(w *world, n *metav1.PartialObjectMetadata, saved map[string]string) (sides []labels.Side) {
-	side := labels.Side{Labels: saved, Machine: agents.Machine(n), Unclear: agents.Unclear(n)}
+func (g *ghost) sidesOf(w *world, n *nodeview.Node, saved map[string]string) (sides []labels.Side) {
+	side := labels.Side{Labels: saved, Machine: n.Machine, Unclear: n.Unclear}
 	// If the end of a protected Node overtakes the watcher's transaction, the setter of a taint that
 	// is present again is unknown.
 	_, isThereAgain := saved[agentTaint]
-	if !g.mustKnowRemoval(w, number(n.ResourceVersion)) || g.protects && isThereAgain {
+	if !g.mustKnowRemoval(w, number(n.Revision.String())) || g.protects && isThereAgain {
 		sides = append(sides, side)
 		if value, isThere := saved[w.agentKey]; isThere && plainKeys(side.Machine) == "" {
 			if g.isCopied(w, g.owner, value) {
@@ -351,7 +350,7 @@ func (g *ghost) noted(w *world, incarnation int) {
 }
 
 // had reports whether the owner had labels that the next incarnation may get.
-func (g *ghost) had(w *world, floor int, isRight func(n *metav1.PartialObjectMetadata, own map[string]string) bool) bool {
+func (g *ghost) had(w *world, floor int, isRight func(n *nodeview.Node, own map[string]string) bool) bool {
 	for _, e := range slices.Backward(w.events) {
 		if e.incarnation != g.owner {
 			continue
@@ -386,7 +385,7 @@ func (g *ghost) saves(w *world, r record.Record) {
 	if r.Restored.UID != "" {
 		g.noted(w, incarnationOf(r.Restored.UID))
 	}
-	if isFirst && !g.recordsUpdates && w.node != nil && incarnationOf(w.node.UID) == source && w.node.DeletionTimestamp == nil {
+	if isFirst && !g.recordsUpdates && w.node != nil && incarnationOf(w.node.UID) == source && !w.node.IsDeleting() {
 		w.breaks(errBrokeP1, "the first labels of %s are saved while it lives, and no changes are recorded", r.Source)
 	}
 	if r.Restored.UID != "" && number(r.Restored.Revision.String()) < version && !isRenewed {
@@ -403,7 +402,7 @@ func (g *ghost) saves(w *world, r record.Record) {
 		switch {
 		case e.incarnation != source || !maps.Equal(own, plain(r.Labels)):
 			w.breaks(errBrokeP2, "%v are not the labels of %s at %s", r.Labels, r.Source, r.Revision)
-		case r.Restored.UID == "" && plainKeys(r.Machine) != machineOf(e.node) && (plainKeys(r.Machine) == "" || !g.isCopied(w, source, own[w.agentKey])) && (plainKeys(r.Machine) != agents.Unclear(e.node) || !g.hasSet(source, own[w.agentKey])):
+		case r.Restored.UID == "" && plainKeys(r.Machine) != machineOf(e.node) && (plainKeys(r.Machine) == "" || !g.isCopied(w, source, own[w.agentKey])) && (plainKeys(r.Machine) != e.node.Unclear || !g.hasSet(source, own[w.agentKey])):
 			w.breaks(errBrokeP2, "%v are not the keys of the agents of %s at %s", r.Machine, r.Source, r.Revision)
 		case g.by[source].owns == 0 || g.by[source].owns > version:
 			w.breaks(errBrokeP2, "%v is saved, and %s did not have its labels", r.Labels, r.Source)
@@ -413,7 +412,7 @@ func (g *ghost) saves(w *world, r record.Record) {
 
 // removed must be called before a record is removed, by an actor who read the Node, nil for none,
 // at resourceVersion now.
-func (g *ghost) removed(w *world, n *metav1.PartialObjectMetadata, now int) {
+func (g *ghost) removed(w *world, n *nodeview.Node, now int) {
 	g.trust.isUnsure, g.guardsUnsure = true, true
 	g.overruled = g.overruled || g.hasCopies // the remaining record does not know the copy
 	for i := range g.by {
@@ -421,13 +420,13 @@ func (g *ghost) removed(w *world, n *metav1.PartialObjectMetadata, now int) {
 		l.owns, l.removed = 0, 0
 		// The remaining record may have the revision of its predecessor: both contain the labels of the
 		// Node at that time.
-		if l.asked == nil || n == nil || l.asked.node.Labels[labels.Marker] != n.ResourceVersion {
+		if l.asked == nil || n == nil || l.asked.node.Marker != n.Revision.String() {
 			l.restored, l.asked = 0, nil
 		}
 	}
 	g.owner, g.founder, g.forgot = 0, 0, now
 	if n != nil {
-		g.forgot = number(n.ResourceVersion)
+		g.forgot = number(n.Revision.String())
 		g.becomesOwner(incarnationOf(n.UID), g.forgot)
 		l := &g.by[g.owner]
 		if w.node != n {
@@ -475,7 +474,7 @@ func (g *ghost) check(w *world) {
 	case w.broken != nil:
 	case !w.record.hasLabels():
 		g.checkNoRecord(w)
-	case w.node != nil && g.markersSuffice && w.node.Labels[labels.Marker] == w.record.Revision.String():
+	case w.node != nil && g.markersSuffice && w.node.Marker == w.record.Revision.String():
 	case w.node != nil && w.replacedAt == len(w.events):
 		// Someone has replaced the record of a quiet Node. Its next event is saved, and until then
 		// watchers report it.
@@ -485,11 +484,10 @@ func (g *ghost) check(w *world) {
 		w.breaks(errBrokeP4, "the record does not note that %s has its labels", w.node.UID)
 	case w.node != nil && !g.recordsUpdates:
 	case w.node != nil:
-		own, marker := split(w.node.Labels)
-		if !maps.Equal(own, plain(w.record.Labels)) {
-			w.breaks(errBrokeP1, "saved are %v, the node has %v (marker %q)", w.record.Labels, own, marker)
+		if own := plain(w.node.Labels); !maps.Equal(own, plain(w.record.Labels)) {
+			w.breaks(errBrokeP1, "saved are %v, the node has %v (marker %q)", w.record.Labels, own, w.node.Marker)
 		}
-	case !g.had(w, g.by[g.owner].stored, func(_ *metav1.PartialObjectMetadata, own map[string]string) bool {
+	case !g.had(w, g.by[g.owner].stored, func(_ *nodeview.Node, own map[string]string) bool {
 		return maps.Equal(own, plain(w.record.Labels))
 	}):
 		w.breaks(errBrokeP1, "saved are %v, which u%d did not have in the end", w.record.Labels, g.owner)

@@ -1,12 +1,10 @@
 package simulation
 
 import (
-	"maps"
 	"slices"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/records"
@@ -18,8 +16,8 @@ import (
 // applies.
 type breaks struct {
 	transactions []txn.Transaction
-	before       *storedRecord                 // when the Node was last read
-	restored     *metav1.PartialObjectMetadata // the result of a restore, until the record is written
+	before       *storedRecord  // when the Node was last read
+	restored     *nodeview.Node // the result of a restore, until the record is written
 	conflicted   bool
 	saved        bool // a record was written
 	seeks        bool // a restore was refused, and it is not known why
@@ -29,7 +27,7 @@ type breaks struct {
 }
 
 // decision returns the decision of the real rules, as changed by the mutant.
-func (a *processorActor) decision(t txn.Transaction, r *record.Record, n *preserve.Node) preserve.Decision {
+func (a *processorActor) decision(t txn.Transaction, r *record.Record, n *nodeview.Node) preserve.Decision {
 	d := preserve.Decide(t, r, n, policy)
 	if a.mutant.decide != nil {
 		d = a.mutant.decide(t, r, n, d)
@@ -38,11 +36,11 @@ func (a *processorActor) decision(t txn.Transaction, r *record.Record, n *preser
 }
 
 // mutantPlan returns the plan function of a mutant, or nil for the real one.
-func (a *processorActor) mutantPlan() func(revision.Revision, []txn.Transaction, *record.Record, *preserve.Node) []preserve.Step {
+func (a *processorActor) mutantPlan() func(revision.Revision, []txn.Transaction, *record.Record, *nodeview.Node) []preserve.Step {
 	if a.mutant.decide == nil && a.mutant.plan == nil && !a.mutant.knowsOneHistory {
 		return nil
 	}
-	return func(now revision.Revision, queue []txn.Transaction, r *record.Record, n *preserve.Node) []preserve.Step {
+	return func(now revision.Revision, queue []txn.Transaction, r *record.Record, n *nodeview.Node) []preserve.Step {
 		if a.mutant.knowsOneHistory {
 			now = revision.Revision{}
 		}
@@ -67,7 +65,7 @@ func (a *processorActor) mutantRecord() (*storedRecord, bool) {
 }
 
 // mutantRead returns the Node that a restore is conditional on.
-func (a *processorActor) mutantRead(read *metav1.PartialObjectMetadata, wanted map[string]string) *metav1.PartialObjectMetadata {
+func (a *processorActor) mutantRead(read *nodeview.Node, wanted map[string]string) *nodeview.Node {
 	now := a.world.node
 	switch {
 	case now == nil:
@@ -75,14 +73,13 @@ func (a *processorActor) mutantRead(read *metav1.PartialObjectMetadata, wanted m
 		return now
 	case a.mutant.patchesOverMarkers && now.UID == read.UID:
 		marked := *read
-		marked.Labels = maps.Clone(read.Labels)
-		marked.Labels[labels.Marker] = now.Labels[labels.Marker]
+		marked.Marker = now.Marker
 		return &marked
-	case a.mutant.patchesUnderTaints && now.UID == read.UID && now.Labels[labels.Marker] == read.Labels[labels.Marker]:
+	case a.mutant.patchesUnderTaints && now.UID == read.UID && now.Marker == read.Marker:
 		unchanged := *read
-		unchanged.ResourceVersion = now.ResourceVersion
+		unchanged.Revision = now.Revision
 		return &unchanged
-	case a.mutant.savesThenReads && a.broken.saved && now.UID == read.UID && now.Labels[labels.Marker] != wanted[labels.Marker]:
+	case a.mutant.savesThenReads && a.broken.saved && now.UID == read.UID && now.Marker != wanted[labels.Marker]:
 		return now // the Node is read after the save, without its record
 	}
 	return read
@@ -96,16 +93,6 @@ func (a *processorActor) mutantQueue(all []*storedTxn) []*storedTxn {
 	return slices.DeleteFunc(slices.Clone(all), func(*storedTxn) bool { return a.choices.happens(32) })
 }
 
-// mutantLabels returns the labels that a restore writes. A mutant may omit the marker.
-func (a *processorActor) mutantLabels(wanted map[string]string) map[string]string {
-	if wanted[labels.Marker] != "" {
-		return wanted
-	}
-	wanted = maps.Clone(wanted)
-	delete(wanted, labels.Marker)
-	return wanted
-}
-
 // mutantNote returns the record that is written after a restore.
 func (a *processorActor) mutantNote(read records.Stored, next record.Record) record.Record {
 	n := a.broken.restored
@@ -113,5 +100,5 @@ func (a *processorActor) mutantNote(read records.Stored, next record.Record) rec
 		return next
 	}
 	i := slices.IndexFunc(a.broken.transactions, func(t txn.Transaction) bool { return t.Type == txn.Added && t.UID == n.UID })
-	return a.mutant.note(a.broken.transactions[i], *read.Record, *preserve.NodeOf(n), next)
+	return a.mutant.note(a.broken.transactions[i], *read.Record, *n, next)
 }

@@ -1,8 +1,7 @@
 package simulation
 
 import (
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/watcher/barrier"
 )
@@ -69,7 +68,7 @@ func (w *world) join() *member {
 
 // list is one request, which may take long. It returns the Node at some moment between request and
 // answer.
-func (a *watcherActor) list() *metav1.PartialObjectMetadata {
+func (a *watcherActor) list() *nodeview.Node {
 	w := a.world
 	a.passTimeIdle()
 	l := &list{position: len(w.events)}
@@ -79,7 +78,7 @@ func (a *watcherActor) list() *metav1.PartialObjectMetadata {
 	l.question.List = rev(w.rv)
 	listed := w.node
 	if listed != nil {
-		l.question.Newest = revision.Of(listed.ResourceVersion)
+		l.question.Newest = listed.Revision
 		l.question.Digest = l.question.Digest.Add(nodeName, listed.UID)
 	}
 	reached := w.rv

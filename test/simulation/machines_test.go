@@ -7,11 +7,10 @@ import (
 	"slices"
 	"strconv"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"nodekeeper.dev/internal/labels"
-	"nodekeeper.dev/internal/nodeview/agents"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/nodeview/identity"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
@@ -53,15 +52,14 @@ func (w *world) reported() identity.Identity {
 }
 
 // identified returns a Node with the identity that the live one reports.
-func (w *world) identified(n *metav1.PartialObjectMetadata) *metav1.PartialObjectMetadata {
+func (w *world) identified(n *nodeview.Node) *nodeview.Node {
 	with := *n
-	with.Annotations = maps.Clone(n.Annotations)
-	identity.Note(&with, w.reported())
+	with.Identity, with.IdentityRead = w.reported(), true
 	return &with
 }
 
 // GetIdentified implements [apply.Nodes].
-func (a *processorActor) GetIdentified(ctx context.Context, name string) (*metav1.PartialObjectMetadata, error) {
+func (a *processorActor) GetIdentified(ctx context.Context, name string) (*nodeview.Node, error) {
 	n, err := a.Get(ctx, name)
 	if n == nil || err != nil {
 		return n, err
@@ -104,10 +102,10 @@ func (g *ghost) setsTrust(w *world, value string) {
 }
 
 // givesTrust must be called before a restore.
-func (g *ghost) givesTrust(w *world, read *metav1.PartialObjectMetadata, wanted map[string]string) {
+func (g *ghost) givesTrust(w *world, read *nodeview.Node, wanted map[string]string) {
 	before, had := read.Labels[w.trustKey]
 	given, gets := wanted[w.trustKey]
-	if agents.Admitted(read).Set()[w.trustKey] { // the webhook may have used a stale record
+	if read.Admitted.Set()[w.trustKey] { // the webhook may have used a stale record
 		had = false
 	}
 	if had && (!gets || before != given) {
@@ -132,7 +130,7 @@ func (g *ghost) givesTrust(w *world, read *metav1.PartialObjectMetadata, wanted 
 
 // admitsTrust must be called before the webhook's answer changes the Node of a request. The webhook
 // may use a stale record, so only the machine counts.
-func (g *ghost) admitsTrust(w *world, requested *metav1.PartialObjectMetadata, given map[string]string) {
+func (g *ghost) admitsTrust(w *world, requested *nodeview.Node, given map[string]string) {
 	if value, gets := given[w.trustKey]; gets && value != requested.Labels[w.trustKey] {
 		g.checkMachine(w, "a Node that is created", value)
 	}

@@ -4,9 +4,8 @@ import (
 	"maps"
 	"slices"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/txn"
@@ -20,11 +19,11 @@ type mutant struct {
 	// do.
 	script func(s *script)
 	// decide and note get the results of the real rules.
-	decide func(t txn.Transaction, r *record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision
-	note   func(t txn.Transaction, r record.Record, n preserve.Node, next record.Record) record.Record
+	decide func(t txn.Transaction, r *record.Record, n *nodeview.Node, d preserve.Decision) preserve.Decision
+	note   func(t txn.Transaction, r record.Record, n nodeview.Node, next record.Record) record.Record
 	// observe and catchUp get the results of the real watcher.
-	observe func(before, after *metav1.PartialObjectMetadata, isRelist bool, transactions []txn.Transaction) []txn.Transaction
-	catchUp func(a *watcherActor, listed *metav1.PartialObjectMetadata, r *record.Record, transactions []txn.Transaction) []txn.Transaction
+	observe func(before, after *nodeview.Node, isRelist bool, transactions []txn.Transaction) []txn.Transaction
+	catchUp func(a *watcherActor, listed *nodeview.Node, r *record.Record, transactions []txn.Transaction) []txn.Transaction
 
 	// faults of a processor
 	dropsOnCache, restoresFromCache, recordFirst, removesFirst, removesByName, newestFirst bool
@@ -70,7 +69,7 @@ func (m mutant) shownBy(steps func(*script)) mutant {
 
 // saving returns a mutant of the rows of Save that apply if there is a record.
 func saving(f func(t txn.Transaction, r record.Record, d preserve.Decision) preserve.Decision) mutant {
-	return mutant{decide: func(t txn.Transaction, r *record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {
+	return mutant{decide: func(t txn.Transaction, r *record.Record, _ *nodeview.Node, d preserve.Decision) preserve.Decision {
 		if r == nil || r.Floor || t.Type == txn.Added {
 			return d
 		}
@@ -104,7 +103,7 @@ func planning(f func([]preserve.Step) []preserve.Step) mutant { return mutant{pl
 
 // founding returns a mutant of the row that applies if there is no record.
 func founding(f func(t txn.Transaction, d preserve.Decision) preserve.Decision) mutant {
-	return mutant{decide: func(t txn.Transaction, r *record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {
+	return mutant{decide: func(t txn.Transaction, r *record.Record, _ *nodeview.Node, d preserve.Decision) preserve.Decision {
 		if r != nil && !r.Floor {
 			return d
 		}
@@ -113,8 +112,8 @@ func founding(f func(t txn.Transaction, d preserve.Decision) preserve.Decision) 
 }
 
 // restoring returns a mutant of the rows of Restore.
-func restoring(f func(t txn.Transaction, r record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision) mutant {
-	return mutant{decide: func(t txn.Transaction, r *record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision {
+func restoring(f func(t txn.Transaction, r record.Record, n *nodeview.Node, d preserve.Decision) preserve.Decision) mutant {
+	return mutant{decide: func(t txn.Transaction, r *record.Record, n *nodeview.Node, d preserve.Decision) preserve.Decision {
 		if r == nil || r.Floor || t.Type != txn.Added {
 			return d
 		}
@@ -124,7 +123,7 @@ func restoring(f func(t txn.Transaction, r record.Record, n *preserve.Node, d pr
 
 // restoringLabels returns a mutant that changes the two sides that a restore merges.
 func restoringLabels(f func(live, saved labels.Side) (labels.Side, labels.Side)) mutant {
-	return restoring(func(_ txn.Transaction, r record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision {
+	return restoring(func(_ txn.Transaction, r record.Record, n *nodeview.Node, d preserve.Decision) preserve.Decision {
 		if d.Action == preserve.Restore {
 			d.Labels = policy.Restored(f(labels.Side{Labels: n.Labels, Machine: n.Machine, Unclear: n.Unclear, Edited: n.Edited}, preserve.Saved(r)))
 		}
@@ -133,7 +132,7 @@ func restoringLabels(f func(live, saved labels.Side) (labels.Side, labels.Side))
 }
 
 // observing returns a mutant of a watcher's handling of an event.
-func observing(f func(before, after *metav1.PartialObjectMetadata, isRelist bool, transactions []txn.Transaction) []txn.Transaction) mutant {
+func observing(f func(before, after *nodeview.Node, isRelist bool, transactions []txn.Transaction) []txn.Transaction) mutant {
 	return mutant{observe: f}
 }
 
@@ -160,12 +159,12 @@ func captured(t txn.Transaction) record.Record {
 	return record.Record{Node: t.Node, Labels: t.Labels, Machine: t.Machine, Unclear: t.Unclear, Revision: t.Revision, Source: t.UID}
 }
 
-func restored(r record.Record, n *preserve.Node) preserve.Decision {
+func restored(r record.Record, n *nodeview.Node) preserve.Decision {
 	return preserve.Decision{Action: preserve.Restore, Labels: policy.Restored(labels.Side{Labels: n.Labels, Machine: n.Machine, Unclear: n.Unclear, Edited: n.Edited}, preserve.Saved(r)), Marker: r.Revision.String()}
 }
 
 // onlyNoted notes a restore without regard to the Node's labels.
-func onlyNoted(r record.Record, n preserve.Node) record.Record {
+func onlyNoted(r record.Record, n nodeview.Node) record.Record {
 	r.Restored = record.Restoration{UID: n.UID, Revision: n.Revision}
 	return r
 }

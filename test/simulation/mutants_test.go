@@ -3,8 +3,7 @@ package simulation
 import (
 	"maps"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/txn"
@@ -106,7 +105,7 @@ var mutants = with(map[string]mutant{
 	}),
 	"save: the same labels of the restored incarnation do not move the version on": saving(func(t txn.Transaction, r record.Record, d preserve.Decision) preserve.Decision {
 		if isLaterOfRestored(t, r) && hasSameLabels(t, r) {
-			return saved(onlyNoted(r, preserve.Node{UID: t.UID, Revision: t.Revision}))
+			return saved(onlyNoted(r, nodeview.Node{UID: t.UID, Revision: t.Revision}))
 		}
 		return d
 	}),
@@ -135,118 +134,118 @@ var mutants = with(map[string]mutant{
 		}
 		return d
 	}),
-	"added: a later state is dropped": {narrow: fewIncarnations, decide: func(t txn.Transaction, r *record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {
+	"added: a later state is dropped": {narrow: fewIncarnations, decide: func(t txn.Transaction, r *record.Record, _ *nodeview.Node, d preserve.Decision) preserve.Decision {
 		if r != nil && !r.Floor && t.Type == txn.Added && d.Action == preserve.Save && !isStranger(t, *r) {
 			return nothing
 		}
 		return d
 	}},
-	"added: the start of an incarnation that is gone does not count": restoring(func(t txn.Transaction, r record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision {
+	"added: the start of an incarnation that is gone does not count": restoring(func(t txn.Transaction, r record.Record, n *nodeview.Node, d preserve.Decision) preserve.Decision {
 		if isStranger(t, r) && (n == nil || n.UID != t.UID) && d.Action == preserve.Save && d.Record.Source == t.UID {
 			return nothing
 		}
 		return d
 	}),
-	"added: every state of an incarnation that has its labels counts": restoring(func(t txn.Transaction, r record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {
+	"added: every state of an incarnation that has its labels counts": restoring(func(t txn.Transaction, r record.Record, _ *nodeview.Node, d preserve.Decision) preserve.Decision {
 		if !isStranger(t, r) && d.Action == preserve.Nothing {
 			return saved(captured(t))
 		}
 		return d
 	}),
 
-	"restore: onto another incarnation": restoring(func(t txn.Transaction, r record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision {
+	"restore: onto another incarnation": restoring(func(t txn.Transaction, r record.Record, n *nodeview.Node, d preserve.Decision) preserve.Decision {
 		if n != nil && n.UID != t.UID {
 			return restored(r, n)
 		}
 		return d
 	}),
-	"restore: onto the source": restoring(func(t txn.Transaction, r record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision {
+	"restore: onto the source": restoring(func(t txn.Transaction, r record.Record, n *nodeview.Node, d preserve.Decision) preserve.Decision {
 		if n != nil && n.UID == t.UID && n.UID == r.Source {
 			return restored(r, n)
 		}
 		return d
 	}),
-	"restore: onto the restored incarnation": restoring(func(t txn.Transaction, r record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision {
+	"restore: onto the restored incarnation": restoring(func(t txn.Transaction, r record.Record, n *nodeview.Node, d preserve.Decision) preserve.Decision {
 		if n != nil && n.UID == t.UID && n.UID == r.Restored.UID && n.Marker != r.Revision.String() {
 			return restored(r, n)
 		}
 		return d
 	}),
-	"restore: noted after a later incarnation's": {narrow: outageOnly, script: notesLate, decide: func(t txn.Transaction, r *record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision {
+	"restore: noted after a later incarnation's": {narrow: outageOnly, script: notesLate, decide: func(t txn.Transaction, r *record.Record, n *nodeview.Node, d preserve.Decision) preserve.Decision {
 		if r != nil && d.Action == preserve.Nothing && t.Type == txn.Added && n != nil && n.UID == t.UID && isStranger(t, *r) && n.Marker == r.Revision.String() {
 			return saved(preserve.Noted(*r, *n, *n, policy.MachineBound))
 		}
 		return d
 	}},
-	"restore: the marker does not count": restoring(func(t txn.Transaction, r record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision {
+	"restore: the marker does not count": restoring(func(t txn.Transaction, r record.Record, n *nodeview.Node, d preserve.Decision) preserve.Decision {
 		if isStranger(t, r) && d.Action == preserve.Save {
 			return restored(r, n)
 		}
 		return d
 	}),
-	"restore: any marker counts": restoring(func(_ txn.Transaction, r record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision {
+	"restore: any marker counts": restoring(func(_ txn.Transaction, r record.Record, n *nodeview.Node, d preserve.Decision) preserve.Decision {
 		if d.Action == preserve.Restore && n.Marker != "" {
 			return saved(onlyNoted(r, *n))
 		}
 		return d
 	}),
-	"restore: labels changed since are not saved": restoring(func(t txn.Transaction, r record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision {
+	"restore: labels changed since are not saved": restoring(func(t txn.Transaction, r record.Record, n *nodeview.Node, d preserve.Decision) preserve.Decision {
 		if isStranger(t, r) && d.Action == preserve.Save {
 			return saved(onlyNoted(r, *n))
 		}
 		return d
 	}),
-	"restore: labels changed since are saved as the source's": restoring(func(t txn.Transaction, r record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {
+	"restore: labels changed since are saved as the source's": restoring(func(t txn.Transaction, r record.Record, _ *nodeview.Node, d preserve.Decision) preserve.Decision {
 		if isStranger(t, r) && replaces(d, r) {
 			d.Record.Source = r.Source
 		}
 		return d
 	}),
-	"restore: labels changed since are saved as restored onto another": restoring(func(t txn.Transaction, r record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {
+	"restore: labels changed since are saved as restored onto another": restoring(func(t txn.Transaction, r record.Record, _ *nodeview.Node, d preserve.Decision) preserve.Decision {
 		if isStranger(t, r) && replaces(d, r) {
 			d.Record.Restored = r.Restored
 		}
 		return d
 	}),
-	"restore: noted after a crash at the transaction's resourceVersion": restoring(func(t txn.Transaction, r record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {
+	"restore: noted after a crash at the transaction's resourceVersion": restoring(func(t txn.Transaction, r record.Record, _ *nodeview.Node, d preserve.Decision) preserve.Decision {
 		if isStranger(t, r) && d.Action == preserve.Save {
 			return saved(atTransaction(t, d.Record))
 		}
 		return d
 	}),
 	"restore: noted at the transaction's resourceVersion": {
-		note: func(t txn.Transaction, _ record.Record, _ preserve.Node, next record.Record) record.Record {
+		note: func(t txn.Transaction, _ record.Record, _ nodeview.Node, next record.Record) record.Record {
 			return atTransaction(t, next)
 		},
 	},
 	"restore: only noted, though a live label differs": {
-		note: func(_ txn.Transaction, r record.Record, n preserve.Node, _ record.Record) record.Record {
+		note: func(_ txn.Transaction, r record.Record, n nodeview.Node, _ record.Record) record.Record {
 			return onlyNoted(r, n)
 		},
 	},
-	"restore: not noted after a crash": restoring(func(t txn.Transaction, r record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {
+	"restore: not noted after a crash": restoring(func(t txn.Transaction, r record.Record, _ *nodeview.Node, d preserve.Decision) preserve.Decision {
 		if isStranger(t, r) && d.Action == preserve.Save {
 			return nothing
 		}
 		return d
 	}),
-	"restore: not done": restoring(func(_ txn.Transaction, _ record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {
+	"restore: not done": restoring(func(_ txn.Transaction, _ record.Record, _ *nodeview.Node, d preserve.Decision) preserve.Decision {
 		if d.Action == preserve.Restore {
 			return nothing
 		}
 		return d
 	}),
-	"restore: without the marker": restoring(func(_ txn.Transaction, _ record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {
+	"restore: without the marker": restoring(func(_ txn.Transaction, _ record.Record, _ *nodeview.Node, d preserve.Decision) preserve.Decision {
 		d.Marker = ""
 		return d
 	}),
-	"restore: without the labels": restoring(func(_ txn.Transaction, _ record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision {
+	"restore: without the labels": restoring(func(_ txn.Transaction, _ record.Record, n *nodeview.Node, d preserve.Decision) preserve.Decision {
 		if d.Action == preserve.Restore {
 			d.Labels = n.Labels
 		}
 		return d
 	}),
-	"restore: without the live labels": restoring(func(_ txn.Transaction, r record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {
+	"restore: without the live labels": restoring(func(_ txn.Transaction, r record.Record, _ *nodeview.Node, d preserve.Decision) preserve.Decision {
 		if d.Action == preserve.Restore {
 			d.Labels = r.Labels
 		}
@@ -265,7 +264,7 @@ var mutants = with(map[string]mutant{
 		return steps
 	}),
 
-	"floor: an event from before counts": {narrow: removals, decide: func(t txn.Transaction, r *record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision {
+	"floor: an event from before counts": {narrow: removals, decide: func(t txn.Transaction, r *record.Record, n *nodeview.Node, d preserve.Decision) preserve.Decision {
 		if r != nil && r.Floor {
 			return preserve.Decide(t, nil, n, policy)
 		}
@@ -327,68 +326,68 @@ var mutants = with(map[string]mutant{
 	"watcher: leaves out what is before a transaction": knowingQueue(func(t, queued txn.Transaction) bool {
 		return isAfter(queued.Revision.String(), t.Revision.String())
 	}),
-	"watcher: no tombstone after a gap": observing(func(_, after *metav1.PartialObjectMetadata, isRelist bool, transactions []txn.Transaction) []txn.Transaction {
+	"watcher: no tombstone after a gap": observing(func(_, after *nodeview.Node, isRelist bool, transactions []txn.Transaction) []txn.Transaction {
 		if isRelist && after == nil {
 			return nil
 		}
 		return transactions
 	}),
-	"watcher: no delete on a changed uid": observing(func(before, after *metav1.PartialObjectMetadata, _ bool, transactions []txn.Transaction) []txn.Transaction {
+	"watcher: no delete on a changed uid": observing(func(before, after *nodeview.Node, _ bool, transactions []txn.Transaction) []txn.Transaction {
 		if before != nil && after != nil && before.UID != after.UID {
 			return transactions[1:]
 		}
 		return transactions
 	}),
-	"watcher: no add on a changed uid": observing(func(before, after *metav1.PartialObjectMetadata, _ bool, transactions []txn.Transaction) []txn.Transaction {
+	"watcher: no add on a changed uid": observing(func(before, after *nodeview.Node, _ bool, transactions []txn.Transaction) []txn.Transaction {
 		if before != nil && after != nil && before.UID != after.UID {
 			return transactions[:1]
 		}
 		return transactions
 	}),
-	"watcher: a changed uid is an update": observing(func(before, after *metav1.PartialObjectMetadata, _ bool, transactions []txn.Transaction) []txn.Transaction {
+	"watcher: a changed uid is an update": observing(func(before, after *nodeview.Node, _ bool, transactions []txn.Transaction) []txn.Transaction {
 		if before != nil && after != nil && before.UID != after.UID {
 			transactions[1].Type = txn.Updated
 			return transactions[1:]
 		}
 		return transactions
 	}),
-	"watcher: no update after a gap": observing(func(_, _ *metav1.PartialObjectMetadata, isRelist bool, transactions []txn.Transaction) []txn.Transaction {
+	"watcher: no update after a gap": observing(func(_, _ *nodeview.Node, isRelist bool, transactions []txn.Transaction) []txn.Transaction {
 		if isRelist && len(transactions) == 1 && transactions[0].Type == txn.Updated {
 			return nil
 		}
 		return transactions
 	}),
-	"watcher: no updates": observing(func(_, _ *metav1.PartialObjectMetadata, _ bool, transactions []txn.Transaction) []txn.Transaction {
+	"watcher: no updates": observing(func(_, _ *nodeview.Node, _ bool, transactions []txn.Transaction) []txn.Transaction {
 		if len(transactions) == 1 && transactions[0].Type == txn.Updated {
 			return nil
 		}
 		return transactions
 	}),
-	"watcher: no deletes": observing(func(_, after *metav1.PartialObjectMetadata, _ bool, transactions []txn.Transaction) []txn.Transaction {
+	"watcher: no deletes": observing(func(_, after *nodeview.Node, _ bool, transactions []txn.Transaction) []txn.Transaction {
 		if after == nil {
 			return nil
 		}
 		return transactions
 	}),
-	"watcher: an update has the labels of before": observing(func(before, _ *metav1.PartialObjectMetadata, _ bool, transactions []txn.Transaction) []txn.Transaction {
+	"watcher: an update has the labels of before": observing(func(before, _ *nodeview.Node, _ bool, transactions []txn.Transaction) []txn.Transaction {
 		if len(transactions) == 1 && transactions[0].Type == txn.Updated {
 			transactions[0].Labels = maps.Clone(before.Labels)
 		}
 		return transactions
 	}),
-	"watcher: records everything that is there at the start": {catchUp: func(a *watcherActor, listed *metav1.PartialObjectMetadata, _ *record.Record, _ []txn.Transaction) []txn.Transaction {
-		return a.observer.CatchUp(listed, nil, false, listed.CreationTimestamp.Time)
+	"watcher: records everything that is there at the start": {catchUp: func(a *watcherActor, listed *nodeview.Node, _ *record.Record, _ []txn.Transaction) []txn.Transaction {
+		return a.observer.CatchUp(listed, nil, false, listed.Created)
 	}},
-	"watcher: records nothing at the start": {catchUp: func(*watcherActor, *metav1.PartialObjectMetadata, *record.Record, []txn.Transaction) []txn.Transaction {
+	"watcher: records nothing at the start": {catchUp: func(*watcherActor, *nodeview.Node, *record.Record, []txn.Transaction) []txn.Transaction {
 		return nil
 	}},
-	"watcher: no update at the start": {catchUp: func(_ *watcherActor, _ *metav1.PartialObjectMetadata, _ *record.Record, transactions []txn.Transaction) []txn.Transaction {
+	"watcher: no update at the start": {catchUp: func(_ *watcherActor, _ *nodeview.Node, _ *record.Record, transactions []txn.Transaction) []txn.Transaction {
 		if len(transactions) == 1 && transactions[0].Type == txn.Updated {
 			return nil
 		}
 		return transactions
 	}},
-	"watcher: an add of what has its labels at the start": {catchUp: func(_ *watcherActor, _ *metav1.PartialObjectMetadata, _ *record.Record, transactions []txn.Transaction) []txn.Transaction {
+	"watcher: an add of what has its labels at the start": {catchUp: func(_ *watcherActor, _ *nodeview.Node, _ *record.Record, transactions []txn.Transaction) []txn.Transaction {
 		for i := range transactions {
 			transactions[i].Type = txn.Added
 		}

@@ -4,6 +4,7 @@ import (
 	"maps"
 
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/txn"
@@ -12,7 +13,7 @@ import (
 // preservedMutants break the rules about preserved annotations and taints. They are part of
 // [mutants].
 var preservedMutants = map[string]mutant{
-	"preserved: it is not put back": narrowed(preserved, restoring(func(_ txn.Transaction, r record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision {
+	"preserved: it is not put back": narrowed(preserved, restoring(func(_ txn.Transaction, r record.Record, n *nodeview.Node, d preserve.Decision) preserve.Decision {
 		if d.Action == preserve.Restore {
 			other := policy
 			other.Preserves = nil
@@ -20,7 +21,7 @@ var preservedMutants = map[string]mutant{
 		}
 		return d
 	})),
-	"preserved: what is not saved is taken away": narrowed(preserved, restoring(func(_ txn.Transaction, r record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {
+	"preserved: what is not saved is taken away": narrowed(preserved, restoring(func(_ txn.Transaction, r record.Record, _ *nodeview.Node, d preserve.Decision) preserve.Decision {
 		if d.Action == preserve.Restore {
 			d.Labels = maps.Clone(d.Labels)
 			maps.DeleteFunc(d.Labels, func(key, _ string) bool { return !labels.IsLabel(key) && r.Labels[key] == "" })

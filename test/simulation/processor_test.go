@@ -6,11 +6,9 @@ import (
 	"slices"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodes"
-	"nodekeeper.dev/internal/nodeview/identity"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/processor/apply"
 	"nodekeeper.dev/internal/record"
@@ -32,7 +30,7 @@ type processorActor struct {
 	// Each cache has its own watch. They may lag behind each other, and behind the API server.
 	queue    []*storedTxn
 	record   *storedRecord
-	node     *metav1.PartialObjectMetadata
+	node     *nodeview.Node
 	position int // the index of the next event of the Node
 
 	isEdited bool              // the Node was edited while it was being deleted
@@ -66,7 +64,7 @@ func (a *processorActor) run() {
 	a.queue, a.record, a.node = a.mutantQueue(a.world.queue), a.world.record, a.world.node
 	a.list()
 	a.position = len(a.world.events)
-	a.isEdited = a.node != nil && a.node.DeletionTimestamp != nil
+	a.isEdited = a.node != nil && a.node.IsDeleting()
 	for {
 		a.pause()
 		a.refresh()
@@ -105,8 +103,8 @@ func (a *processorActor) watch() {
 		before := a.node
 		switch isKnown := before != nil && before.UID == e.node.UID; {
 		case !e.isDelete:
-			isChanged := !isKnown || !maps.Equal(before.Labels, e.node.Labels)
-			a.isEdited = a.isEdited && isKnown || e.node.DeletionTimestamp != nil && isChanged
+			isChanged := !isKnown || !maps.Equal(everything(before), everything(e.node))
+			a.isEdited = a.isEdited && isKnown || e.node.IsDeleting() && isChanged
 			a.node = e.node
 			continue
 		case a.isEdited && isKnown && !a.mutant.ignoresLateEdits:
@@ -201,7 +199,7 @@ var (
 )
 
 // Applied implements [apply.Observer].
-func (a *processorActor) Applied(_ context.Context, t txn.Transaction, d preserve.Decision, _ *metav1.PartialObjectMetadata) {
+func (a *processorActor) Applied(_ context.Context, t txn.Transaction, d preserve.Decision, _ *nodeview.Node) {
 	a.log("  %s %s@%s: %s, %s", t.Type, t.UID, t.Revision, d.Action, d.Reason)
 }
 
@@ -232,7 +230,7 @@ func (a *processorActor) Conflicted(error) {
 func (a *processorActor) TooLarge(context.Context, txn.Transaction, error) {}
 
 // Get implements [apply.Nodes].
-func (a *processorActor) Get(context.Context, string) (*metav1.PartialObjectMetadata, error) {
+func (a *processorActor) Get(context.Context, string) (*nodeview.Node, error) {
 	a.broken.before = a.world.record
 	a.pause()
 	a.log("  reads the Node: %s", nodeText(a.world.node))
@@ -248,31 +246,29 @@ func (a *processorActor) Now(context.Context) (revision.Revision, error) {
 }
 
 // Relabel implements [apply.Nodes].
-func (a *processorActor) Relabel(_ context.Context, read *metav1.PartialObjectMetadata, wanted map[string]string, _ time.Time) (*metav1.PartialObjectMetadata, error) {
+func (a *processorActor) Relabel(_ context.Context, read *nodeview.Node, to nodes.Wanted, _ time.Time) (*nodeview.Node, error) {
+	wanted := withMarker(to.Labels, to.Marker)
 	a.pause()
 	a.asks(read, wanted)
 	if a.broken.aside > 0 {
 		a.checkTries(a.broken.aside)
 	}
 	if err := a.refusalOf(a.mutantRead(read, wanted), wanted); err != nil {
-		has, _ := labels.Split(read.Labels)
-		gets, _ := labels.Split(wanted)
-		a.broken.seeks, a.broken.tries, a.broken.aside, a.broken.changed = true, 0, 0, len(labels.Differing(has, gets))
+		a.broken.seeks, a.broken.tries, a.broken.aside, a.broken.changed = true, 0, 0, len(labels.Differing(read.Labels, to.Labels))
 		a.log("  is refused: %v", err)
 		return nil, err
 	}
 	a.broken.seeks, a.broken.aside = false, 0
-	if _, restores := wanted[labels.Marker]; !restores {
+	if to.Marker == "" && maps.Equal(read.Labels, to.Labels) { // a mutant restores labels without the marker
 		return a.open(a.mutantRead(read, wanted), wanted)
 	}
-	wanted = a.mutantLabels(wanted)
 	if !a.world.restore(a.mutantRead(read, wanted), wanted, a.read, a.isOvertaken()) {
 		return nil, nodes.ErrStale
 	}
-	a.log("  restores %s@%s: %v", read.UID, a.world.node.ResourceVersion, wanted)
+	a.log("  restores %s@%s: %v", read.UID, a.world.node.Revision, wanted)
 	a.broken.restored, a.broken.relabelled = a.world.node, true
 	n := a.world.node
-	if _, isRead := identity.Noted(read); isRead {
+	if read.IdentityRead {
 		n = a.world.whole(n)
 	}
 	if a.isLost() {
@@ -285,7 +281,8 @@ func (a *processorActor) Relabel(_ context.Context, read *metav1.PartialObjectMe
 func (a *processorActor) NotGivenBack(context.Context, txn.Transaction, error) {}
 
 // TryRelabel implements [apply.Nodes].
-func (a *processorActor) TryRelabel(_ context.Context, read *metav1.PartialObjectMetadata, wanted map[string]string, _ time.Time) error {
+func (a *processorActor) TryRelabel(_ context.Context, read *nodeview.Node, to nodes.Wanted, _ time.Time) error {
+	wanted := withMarker(to.Labels, to.Marker)
 	a.pause()
 	a.asks(read, wanted)
 	a.broken.tries++
@@ -306,7 +303,7 @@ func (a *processorActor) TryRelabel(_ context.Context, read *metav1.PartialObjec
 
 // refusalOf returns the answer of the admission policy to a patch, or nil. The API server checks its
 // conditions first.
-func (a *processorActor) refusalOf(read *metav1.PartialObjectMetadata, wanted map[string]string) error {
+func (a *processorActor) refusalOf(read *nodeview.Node, wanted map[string]string) error {
 	if !a.world.takes(read, wanted) {
 		return nil
 	}
@@ -369,9 +366,9 @@ func (a *processorActor) protect() bool {
 			a.late = a.late[1:]
 		}
 		return true
-	case n != nil && n.DeletionTimestamp == nil && !isProtected(n):
+	case n != nil && !n.IsDeleting() && !isProtected(n):
 		a.pause()
-		if a.world.isNode(n.UID, n.ResourceVersion) && a.world.setFinalizer(true) {
+		if a.world.isNode(n.UID, n.Revision) && a.world.setFinalizer(true) {
 			a.log("protects %s", nodeText(a.world.node))
 		}
 		return true
@@ -418,7 +415,7 @@ func (a *processorActor) letGo() {
 }
 
 // saveEnd stores the labels of a Node that ends.
-func (a *processorActor) saveEnd(n *metav1.PartialObjectMetadata) bool {
+func (a *processorActor) saveEnd(n *nodeview.Node) bool {
 	end, r := txn.EndSeen(n), a.knownRecord(n)
 	var waiting []txn.Transaction
 	queue := a.queue
@@ -452,7 +449,7 @@ func (a *processorActor) leavesOut(t, end txn.Transaction, r *record.Record) boo
 
 // knownRecord returns the cached record, or nil if there is none. A mutant assumes that any record
 // belongs to the Node.
-func (a *processorActor) knownRecord(n *metav1.PartialObjectMetadata) *record.Record {
+func (a *processorActor) knownRecord(n *nodeview.Node) *record.Record {
 	if a.record == nil {
 		return nil
 	}
@@ -463,9 +460,9 @@ func (a *processorActor) knownRecord(n *metav1.PartialObjectMetadata) *record.Re
 }
 
 // mayLetGo reports whether the Node is the one whose labels were stored.
-func (a *processorActor) mayLetGo(n *metav1.PartialObjectMetadata) bool {
+func (a *processorActor) mayLetGo(n *nodeview.Node) bool {
 	if a.mutant.letsGoBlindly {
 		return isProtected(a.world.node)
 	}
-	return a.world.isNode(n.UID, n.ResourceVersion)
+	return a.world.isNode(n.UID, n.Revision)
 }

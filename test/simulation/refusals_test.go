@@ -7,13 +7,13 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"nodekeeper.dev/internal/labels"
-	"nodekeeper.dev/internal/nodeview/agents"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/record"
 )
 
@@ -88,7 +88,7 @@ func (r rule) refuses(before, after string, wasThere, isThere bool) bool {
 }
 
 // refusal returns the answer of the admission policy to a patch that the Node takes, or nil.
-func (w *world) refusal(read *metav1.PartialObjectMetadata, wanted map[string]string) error {
+func (w *world) refusal(read *nodeview.Node, wanted map[string]string) error {
 	p := &w.policy
 	if *p == (admissionPolicy{}) {
 		return nil
@@ -134,19 +134,18 @@ func merge(own, read, wanted map[string]string) {
 }
 
 // noteGuarded notes on a Node which guarded labels are its kubelet's.
-func noteGuarded(n *metav1.PartialObjectMetadata, acted string) {
-	machine := agents.Machine(n)
+func noteGuarded(n *nodeview.Node, acted time.Time) {
+	machine := n.Machine
 	next := plainKeys(machine).Union(labels.KeysOf(maps.Keys(n.Labels)).Where(func(key string) bool {
 		return isGuarded(key) && strings.HasPrefix(n.Labels[key], byKubelet)
 	}))
 	if next != machine {
-		n.Annotations = maps.Clone(n.Annotations)
-		agents.Note(n, next, agents.Unclear(n), acted)
+		n.Machine, n.ActedAt = next, acted
 	}
 }
 
 // machineOf returns the keys of the agents of a Node, without guarded labels.
-func machineOf(n *metav1.PartialObjectMetadata) labels.Keys { return plainKeys(agents.Machine(n)) }
+func machineOf(n *nodeview.Node) labels.Keys { return plainKeys(n.Machine) }
 
 // plainKeys returns keys without guarded labels.
 func plainKeys(keys labels.Keys) labels.Keys {
@@ -198,7 +197,7 @@ func (g *ghost) admitsGuarded(given map[string]string) {
 }
 
 // givesGuarded must be called before a restore.
-func (g *ghost) givesGuarded(w *world, read *metav1.PartialObjectMetadata, wanted map[string]string) {
+func (g *ghost) givesGuarded(w *world, read *nodeview.Node, wanted map[string]string) {
 	if !g.checksGuarded() {
 		return
 	}
@@ -279,7 +278,7 @@ func (w *world) isWithheldAsRefused(key, value string) bool {
 
 // asks must be called before a processor asks for a restore, also in a dry run. It may not ask for a
 // label that the record that it knows withholds as refused.
-func (a *processorActor) asks(read *metav1.PartialObjectMetadata, wanted map[string]string) {
+func (a *processorActor) asks(read *nodeview.Node, wanted map[string]string) {
 	if a.isOvertaken() {
 		return
 	}

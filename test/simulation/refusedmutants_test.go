@@ -3,6 +3,7 @@ package simulation
 import (
 	"maps"
 
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/txn"
@@ -49,7 +50,7 @@ var refusedMutants = map[string]mutant{
 		}
 		return sets
 	}),
-	"refused: the label is never tried again": narrowed(refusals, restoring(func(_ txn.Transaction, r record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision {
+	"refused: the label is never tried again": narrowed(refusals, restoring(func(_ txn.Transaction, r record.Record, n *nodeview.Node, d preserve.Decision) preserve.Decision {
 		if n == nil || d.Action != preserve.Save || !d.Again {
 			return d
 		}

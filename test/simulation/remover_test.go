@@ -1,8 +1,7 @@
 package simulation
 
 import (
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/preserve"
 )
 
@@ -30,8 +29,8 @@ func (a *removerActor) run() {
 // remove replaces the record, conditional on the record that was read. It reads the record before
 // the Node, so the record cannot belong to a Node that was created later.
 func (a *removerActor) remove() {
-	var n *metav1.PartialObjectMetadata
-	var live *preserve.Node
+	var n *nodeview.Node
+	var live *nodeview.Node
 	var now int
 	if a.mutant.looksFirst {
 		n, live, now = a.world.node, a.world.liveNode(), a.world.rv
@@ -54,7 +53,7 @@ func (a *removerActor) remove() {
 
 // removeRecord replaces the record after the Node was read. The decision gets live as the current
 // Node.
-func (w *world) removeRecord(read *storedRecord, n *metav1.PartialObjectMetadata, live *preserve.Node, now int) bool {
+func (w *world) removeRecord(read *storedRecord, n *nodeview.Node, live *nodeview.Node, now int) bool {
 	if w.record != read {
 		return false
 	}

@@ -232,7 +232,7 @@ func (s *simulation) isQuiet() bool {
 	if s.remover.busy {
 		return false
 	}
-	return s.settings.variant != protected || s.world.node == nil || isProtected(s.world.node) && s.world.node.DeletionTimestamp == nil
+	return s.settings.variant != protected || s.world.node == nil || isProtected(s.world.node) && !s.world.node.IsDeleting()
 }
 
 // checkEnds checks that watchers record every end that they have seen, including ends that they

@@ -4,6 +4,7 @@ import (
 	"maps"
 
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/nodeview/identity"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
@@ -11,8 +12,8 @@ import (
 )
 
 // trusting returns a mutant of the rules about labels of a machine that apply if there is a record.
-func trusting(f func(t txn.Transaction, r record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision) mutant {
-	return mutant{decide: func(t txn.Transaction, r *record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision {
+func trusting(f func(t txn.Transaction, r record.Record, n *nodeview.Node, d preserve.Decision) preserve.Decision) mutant {
+	return mutant{decide: func(t txn.Transaction, r *record.Record, n *nodeview.Node, d preserve.Decision) preserve.Decision {
 		if r == nil || r.Floor {
 			return d
 		}
@@ -22,7 +23,7 @@ func trusting(f func(t txn.Transaction, r record.Record, n *preserve.Node, d pre
 
 // byPolicy returns a mutant that decides by another policy.
 func byPolicy(mode labels.RestrictedMode) mutant {
-	return trusting(func(t txn.Transaction, r record.Record, n *preserve.Node, _ preserve.Decision) preserve.Decision {
+	return trusting(func(t txn.Transaction, r record.Record, n *nodeview.Node, _ preserve.Decision) preserve.Decision {
 		other := policy
 		other.Restricted = mode
 		return preserve.Decide(t, &r, n, other)
@@ -31,7 +32,7 @@ func byPolicy(mode labels.RestrictedMode) mutant {
 
 // believingNodes returns a mutant that decides as if a Node had reported another identity.
 func believingNodes(what func(said identity.Identity, r record.Record) identity.Identity) mutant {
-	return trusting(func(t txn.Transaction, r record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision {
+	return trusting(func(t txn.Transaction, r record.Record, n *nodeview.Node, d preserve.Decision) preserve.Decision {
 		if n == nil {
 			return d
 		}
@@ -43,7 +44,7 @@ func believingNodes(what func(said identity.Identity, r record.Record) identity.
 
 // forgettingWithheld returns a mutant of one kind of saves that drops all withheld labels.
 func forgettingWithheld(isCase func(t txn.Transaction, r record.Record, d preserve.Decision) bool) mutant {
-	return trusting(func(t txn.Transaction, r record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {
+	return trusting(func(t txn.Transaction, r record.Record, _ *nodeview.Node, d preserve.Decision) preserve.Decision {
 		if d.Action == preserve.Save && isCase(t, r, d) {
 			d.Record.Withheld = nil
 		}
@@ -55,7 +56,7 @@ func forgettingWithheld(isCase func(t txn.Transaction, r record.Record, d preser
 var trustMutants = map[string]mutant{
 	"trust: every machine gets the labels": byPolicy(labels.Keep),
 	"trust: no machine gets the labels":    byPolicy(labels.Drop),
-	"trust: state of a machine belongs to the name": trusting(func(t txn.Transaction, r record.Record, n *preserve.Node, _ preserve.Decision) preserve.Decision {
+	"trust: state of a machine belongs to the name": trusting(func(t txn.Transaction, r record.Record, n *nodeview.Node, _ preserve.Decision) preserve.Decision {
 		other := policy
 		other.MachineBound = labels.MachineBound{}
 		return preserve.Decide(t, &r, n, other)
@@ -81,12 +82,12 @@ var trustMutants = map[string]mutant{
 		return !d.Again && t.Type == txn.Deleted
 	}),
 	"trust: what is withheld is forgotten with a restore": mutant{
-		note: func(_ txn.Transaction, _ record.Record, _ preserve.Node, next record.Record) record.Record {
+		note: func(_ txn.Transaction, _ record.Record, _ nodeview.Node, next record.Record) record.Record {
 			next.Withheld = nil
 			return next
 		},
 	}.among(machines),
-	"trust: a label that was set since does not count": trusting(func(_ txn.Transaction, r record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {
+	"trust: a label that was set since does not count": trusting(func(_ txn.Transaction, r record.Record, _ *nodeview.Node, d preserve.Decision) preserve.Decision {
 		if d.Action == preserve.Save && !d.Again && d.Record.Revision != r.Revision {
 			d.Record.Labels = maps.Clone(d.Record.Labels)
 			for _, w := range r.Withheld {
@@ -95,7 +96,7 @@ var trustMutants = map[string]mutant{
 		}
 		return d
 	}),
-	"trust: what was put back stays withheld": trusting(func(t txn.Transaction, r record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {
+	"trust: what was put back stays withheld": trusting(func(t txn.Transaction, r record.Record, _ *nodeview.Node, d preserve.Decision) preserve.Decision {
 		if d.Action != preserve.Save || d.Again || t.Type == txn.Added {
 			return d
 		}
@@ -104,7 +105,7 @@ var trustMutants = map[string]mutant{
 		}
 		return d
 	}).among(lateMachines).shownBy(trustedNoMore),
-	"trust: putting back undoes edits": trusting(func(_ txn.Transaction, r record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision {
+	"trust: putting back undoes edits": trusting(func(_ txn.Transaction, r record.Record, n *nodeview.Node, d preserve.Decision) preserve.Decision {
 		if d.Action == preserve.Restore && d.Again && n.UID == r.Source {
 			trusted := maps.Clone(d.Labels)
 			maps.DeleteFunc(trusted, func(key, value string) bool { return !isTrust(key, value) })
@@ -113,19 +114,19 @@ var trustMutants = map[string]mutant{
 		}
 		return d
 	}).among(lateMachines),
-	"trust: which machine it was is not noted": trusting(func(_ txn.Transaction, _ record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {
+	"trust: which machine it was is not noted": trusting(func(_ txn.Transaction, _ record.Record, _ *nodeview.Node, d preserve.Decision) preserve.Decision {
 		if d.Action == preserve.Save && !d.Again {
 			d.Record.Identity = record.Identity{}
 		}
 		return d
 	}),
-	"trust: a former machine's identity stays": trusting(func(_ txn.Transaction, r record.Record, _ *preserve.Node, d preserve.Decision) preserve.Decision {
+	"trust: a former machine's identity stays": trusting(func(_ txn.Transaction, r record.Record, _ *nodeview.Node, d preserve.Decision) preserve.Decision {
 		if d.Action == preserve.Save && !d.Again && r.Identity.UID != "" && d.Record.Identity.UID != "" {
 			d.Record.Identity = record.Identity{UID: d.Record.Identity.UID, Identity: r.Identity.Identity}
 		}
 		return d
 	}).among(lateMachines).shownBy(anothersLabels),
-	"trust: put back without a marker of its own": trusting(func(_ txn.Transaction, r record.Record, n *preserve.Node, d preserve.Decision) preserve.Decision {
+	"trust: put back without a marker of its own": trusting(func(_ txn.Transaction, r record.Record, n *nodeview.Node, d preserve.Decision) preserve.Decision {
 		if d.Action == preserve.Restore && d.Again && n.UID == r.Source {
 			d.Marker = n.Marker
 		}

@@ -4,10 +4,8 @@ import (
 	"slices"
 	"strconv"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"nodekeeper.dev/internal/labels"
-	"nodekeeper.dev/internal/nodeview/agents"
+	"nodekeeper.dev/internal/nodeview"
 )
 
 // userAction is one action of a user on the node, or of an actor that behaves like a user.
@@ -111,7 +109,7 @@ func (a *userActor) act(action userAction) {
 			w.deleteNode()
 		}
 	case heartbeats:
-		if w.acted != "" && a.choices.next(2) == 0 {
+		if !w.acted.IsZero() && a.choices.next(2) == 0 {
 			w.actElsewhere()
 		} else {
 			w.relabel(nil)
@@ -169,11 +167,11 @@ func (a *userActor) returnBackup() {
 	// A late event of the incarnation of the earlier record would make that one the latest again.
 	isBehind := slices.ContainsFunc(a.watchers[:a.settings.watchers], func(other *watcherActor) bool { return !other.isDone() }) ||
 		slices.ContainsFunc(a.processors[:], func(p *processorActor) bool { return !p.isIdle })
-	if len(w.queue) > 0 || isBehind || !w.ghost.owns(w) || !w.isNoted() || w.node.DeletionTimestamp != nil || !agents.Edited(w.node).Has(labels.Marker) {
+	if len(w.queue) > 0 || isBehind || !w.ghost.owns(w) || !w.isNoted() || w.node.IsDeleting() || !w.node.Edited.Has(labels.Marker) {
 		return
 	}
 	w.ghost.guardsUnsure = true
-	restored := number(w.node.Labels[labels.Marker])
+	restored := number(w.node.Marker)
 	for _, earlier := range w.records {
 		if earlier.hasLabels() && number(earlier.Revision.String()) < restored && earlier.Source != w.node.UID {
 			w.nextRV()
@@ -197,7 +195,7 @@ func (a *userActor) value() string {
 // of the last incarnation was recorded.
 func (a *userActor) marker() string {
 	if before := a.world.events; a.settings.variant == steady && len(before) > 0 && a.choices.next(2) == 0 {
-		if marker, ok := before[len(before)-1].node.Labels[labels.Marker]; ok {
+		if marker := before[len(before)-1].node.Marker; marker != "" {
 			return marker
 		}
 	}
@@ -205,16 +203,16 @@ func (a *userActor) marker() string {
 }
 
 // nodeState prints a Node as its UID and resourceVersion.
-type nodeState metav1.PartialObjectMetadata
+type nodeState nodeview.Node
 
-func nodeText(n *metav1.PartialObjectMetadata) *nodeState { return (*nodeState)(n) }
+func nodeText(n *nodeview.Node) *nodeState { return (*nodeState)(n) }
 
 func (n *nodeState) String() string {
 	if n == nil {
 		return "none"
 	}
-	text := string(n.UID) + "@" + n.ResourceVersion
-	if n.DeletionTimestamp != nil {
+	text := string(n.UID) + "@" + n.Revision.String()
+	if !n.DeletedAt.IsZero() {
 		text += " (terminating)"
 	}
 	return text

@@ -6,8 +6,7 @@ import (
 	"slices"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
@@ -33,10 +32,10 @@ type watcherActor struct {
 	position int // the index of the next event
 	reached  int // the resourceVersion up to which every event was observed, or precedes the list
 	digest   barrier.Digest
-	last     *metav1.PartialObjectMetadata
-	doubtful *metav1.PartialObjectMetadata // the listed Node, if it must be compared with its record
-	started  bool                          // the nodes have been compared with their records
-	ended    []int                         // the incarnations whose end it has seen or inferred
+	last     *nodeview.Node
+	doubtful *nodeview.Node // the listed Node, if it must be compared with its record
+	started  bool           // the nodes have been compared with their records
+	ended    []int          // the incarnations whose end it has seen or inferred
 	inFlight *txn.Transaction
 	busy     bool // a request is under way: only events are processed meanwhile
 	cutOff   bool // its watch has ended, and the following list is not answered yet
@@ -113,7 +112,7 @@ func (a *watcherActor) run() {
 }
 
 // start compares the listed nodes with their records.
-func (a *watcherActor) start(listed *metav1.PartialObjectMetadata, early *storedRecord) {
+func (a *watcherActor) start(listed *nodeview.Node, early *storedRecord) {
 	queued := len(a.world.queue) > 0 && !a.mutant.ignoresQueue
 	a.pause()
 	if listed != nil {
@@ -221,7 +220,7 @@ func (a *watcherActor) wake() {
 }
 
 // observe adds the transactions that the real watcher makes from an event to the outbox.
-func (a *watcherActor) observe(before, after *metav1.PartialObjectMetadata, relisted bool) {
+func (a *watcherActor) observe(before, after *nodeview.Node, relisted bool) {
 	observe := a.observer.Observe
 	if relisted && !a.mutant.trustsGates {
 		observe = a.observer.ObserveAfterGap
@@ -250,7 +249,7 @@ func (a *watcherActor) observe(before, after *metav1.PartialObjectMetadata, reli
 
 // catchUp returns the transactions that the real watcher makes for a node that exists when it
 // starts.
-func (a *watcherActor) catchUp(listed *metav1.PartialObjectMetadata, r *record.Record, queued bool) []txn.Transaction {
+func (a *watcherActor) catchUp(listed *nodeview.Node, r *record.Record, queued bool) []txn.Transaction {
 	transactions := a.observer.CatchUp(listed, r, queued, time.Time{})
 	if a.mutant.catchUp != nil {
 		transactions = a.mutant.catchUp(a, listed, r, transactions)
@@ -331,7 +330,7 @@ func (a *watcherActor) isKnown(t txn.Transaction) bool {
 func (a *watcherActor) checkKnown(t txn.Transaction) {
 	at, isQueued := a.world.find(t)
 	isQueued = isQueued && a.world.queue[at].IsSameEvent(t)
-	r, d := a.world.due(t, func(t txn.Transaction, r *record.Record, n *preserve.Node) preserve.Decision {
+	r, d := a.world.due(t, func(t txn.Transaction, r *record.Record, n *nodeview.Node) preserve.Decision {
 		return preserve.Decide(t, r, n, policy)
 	})
 	if !isQueued && hasEffect(t, r, d) && !a.world.isOpenedByAnother(t, d) {

@@ -5,13 +5,12 @@ import (
 	"maps"
 	"slices"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodes"
 	"nodekeeper.dev/internal/nodeview"
-	"nodekeeper.dev/internal/nodeview/agents"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
@@ -27,8 +26,8 @@ var (
 
 // creation is the Node of a request, as the webhook leaves it.
 type creation struct {
-	node, requested *metav1.PartialObjectMetadata
-	seen            *metav1.PartialObjectMetadata // by the last answer with changes: earlier answers have been replaced
+	node, requested *nodeview.Node
+	seen            *nodeview.Node // by the last answer with changes: earlier answers have been replaced
 	setter          setter
 	gated           bool
 	isKubelet       bool
@@ -61,7 +60,7 @@ func (s *settings) drawWebhook(c *choices) {
 func (a *userActor) register(c *creation) {
 	s, own := a.settings, c.node.Labels
 	if a.choices.happens(s.comesGated) {
-		c.gated, own[labels.Marker] = true, labels.Pending
+		c.gated, c.node.Marker, c.node.Gated = true, labels.Pending, true
 	}
 	c.isKubelet = a.choices.happens(s.kubelet) && !hasForbidden(own)
 	if a.choices.happens(s.webhook) {
@@ -78,15 +77,14 @@ func (a *userActor) ask(c *creation) {
 	w := a.world
 	if a.choices.happens(a.settings.uncertain) {
 		a.log("asks the webhook, which is uncertain")
-		own, _ := labels.Split(c.node.Labels)
-		w.change(c, own, labels.Pending)
+		w.change(c, c.node.Labels, labels.Pending)
 		return
 	}
 	r := w.records[len(w.records)-1]
 	if a.choices.happens(a.settings.behindHook) {
 		r = w.records[max(0, len(w.records)-1-a.choices.next(6))]
 	}
-	req := preserve.Request{Node: *preserve.NodeOf(withGate(w.identified(c.node), c.gated)), Kubelet: c.isKubelet, Gate: a.settings.gate}
+	req := preserve.Request{Node: *withGate(w.identified(c.node), c.gated), Kubelet: c.isKubelet, Gate: a.settings.gate}
 	if a.settings.holdsBack {
 		req.HeldBack = guardedPatterns
 	}
@@ -120,49 +118,43 @@ func hasForbidden(own map[string]string) bool {
 // change applies the changes of an answer. The webhook is the field manager of the changed fields.
 func (w *world) change(c *creation, own map[string]string, marker string) {
 	before, n, gate := c.node, *c.node, marker == labels.Pending
-	n.Labels, n.Annotations = maps.Clone(own), nil
-	n.Labels[labels.Marker] = marker
+	n.Labels, n.Marker, n.Gated = maps.Clone(own), marker, gate
+	requested, left := everything(before), everything(&n)
 	set := labels.KeysOf(func(yield func(string) bool) {
-		for key, value := range n.Labels {
-			if former, wasThere := before.Labels[key]; (!wasThere || former != value) && !labels.IsTaint(key) && !yield(key) {
+		for key, value := range left {
+			if former, wasThere := requested[key]; (!wasThere || former != value) && !labels.IsTaint(key) && !yield(key) {
 				return
 			}
 		}
 	})
-	machine, unclear := agents.Machine(before).Same(before.Labels, n.Labels), agents.Unclear(before)
+	machine, unclear := before.Machine.Same(before.Labels, n.Labels), before.Unclear
 	value, isThere := n.Labels[agentTaint]
 	former, wasThere := before.Labels[agentTaint]
 	if isThere && (gate != c.gated || !wasThere || former != value) { // it has written the list of taints
 		machine, unclear = "", agentTaint
 	}
-	agents.Note(&n, machine, unclear, w.acted)
-	agents.NoteAdmitted(&n, agents.Admitted(before).Same(before.Labels, n.Labels).Union(set))
+	n.Machine, n.Unclear, n.ActedAt = machine, unclear, w.acted
+	n.Admitted = before.Admitted.Same(requested, left).Union(set)
 	c.seen, c.node, c.gated, c.isComplete = before, &n, gate, !gate
 }
 
-// gateAnnotation represents the startup taint in a Node that is read with its spec.
-const gateAnnotation = "nodekeeper.dev/taints"
-
-const gateTaints = `[{"key":"` + nodeview.StartupTaintKey + `","effect":"NoSchedule"}]`
-
-// withGate returns a Node with the startup taint if it has one. It may change the annotations of n.
-func withGate(n *metav1.PartialObjectMetadata, isGated bool) *metav1.PartialObjectMetadata {
+// withGate returns a Node with the startup taint if it has one. It may change n.
+func withGate(n *nodeview.Node, isGated bool) *nodeview.Node {
 	if isGated {
-		metav1.SetMetaDataAnnotation(&n.ObjectMeta, gateAnnotation, gateTaints)
+		n.Taints, n.TaintsRead, n.Gated = []corev1.Taint{nodeview.StartupTaint()}, true, true
 	}
 	return n
 }
 
 // whole returns the live Node as it is read with its spec.
-func (w *world) whole(n *metav1.PartialObjectMetadata) *metav1.PartialObjectMetadata {
+func (w *world) whole(n *nodeview.Node) *nodeview.Node {
 	return withGate(w.identified(n), w.gated)
 }
 
 // setAdmitted removes the fields from the webhook's ownership that others have changed.
-func (w *world) setAdmitted(n *metav1.PartialObjectMetadata) {
-	if admitted := agents.Admitted(w.node); admitted != "" {
-		n.Annotations = maps.Clone(n.Annotations)
-		agents.NoteAdmitted(n, admitted.Same(w.node.Labels, n.Labels))
+func (w *world) setAdmitted(n *nodeview.Node) {
+	if admitted := w.node.Admitted; admitted != "" {
+		n.Admitted = admitted.Same(everything(w.node), everything(n))
 	}
 }
 
@@ -174,7 +166,7 @@ func (w *world) setRecord(r *storedRecord) {
 
 // open removes the startup taint and the marker from a Node. It returns an error if the Node has
 // changed since it was read.
-func (a *processorActor) open(read *metav1.PartialObjectMetadata, wanted map[string]string) (*metav1.PartialObjectMetadata, error) {
+func (a *processorActor) open(read *nodeview.Node, wanted map[string]string) (*nodeview.Node, error) {
 	w := a.world
 	if !w.takes(read, wanted) {
 		return nil, nodes.ErrStale
@@ -183,7 +175,7 @@ func (a *processorActor) open(read *metav1.PartialObjectMetadata, wanted map[str
 		w.ghost.opens(w, read, wanted, a.read)
 	}
 	w.patch(read, wanted)
-	a.log("  opens the gate of %s@%s", read.UID, w.node.ResourceVersion)
+	a.log("  opens the gate of %s@%s", read.UID, w.node.Revision)
 	n := w.whole(w.node)
 	if a.isLost() {
 		return nil, errLost
@@ -203,9 +195,9 @@ func (a *userActor) actOnGate(action userAction) {
 	case action == closesGate && !w.gated && w.isNoted():
 		w.gated = true
 		w.relabel(func(own map[string]string) { own[labels.Marker] = labels.Pending })
-		w.closed = number(w.node.ResourceVersion)
+		w.closed = number(w.node.Revision.String())
 		a.log("closes the gate of %s", nodeText(w.node))
-	case action == removesPending && w.mayLosePending() && w.node.Labels[labels.Marker] == labels.Pending:
+	case action == removesPending && w.mayLosePending() && w.node.Marker == labels.Pending:
 		w.relabel(func(own map[string]string) { delete(own, labels.Marker) })
 		a.log("removes the marker of %s, which is pending", nodeText(w.node))
 	}
@@ -236,12 +228,12 @@ func (w *world) isOpenedByAnother(t txn.Transaction, d preserve.Decision) bool {
 }
 
 // cameWith returns the Node's own contents, without those that the webhook has added.
-func cameWith(n *metav1.PartialObjectMetadata) labels.Side {
+func cameWith(n *nodeview.Node) labels.Side {
 	own, _ := split(n.Labels)
-	for key := range agents.Admitted(n).All() {
+	for key := range n.Admitted.All() {
 		delete(own, key)
 	}
-	return labels.Side{Labels: own, Machine: agents.Machine(n), Unclear: agents.Unclear(n)}
+	return labels.Side{Labels: own, Machine: n.Machine, Unclear: n.Unclear}
 }
 
 // admitted must be called after a Node was created. It is only known to own its labels once the
@@ -271,8 +263,8 @@ func (g *ghost) checkAdmitted(w *world, incarnation int, c *creation) {
 // opens must be called before a write that removes the startup taint. The Node must then have the
 // labels that a restore would set, from the current record or from another one since the processor
 // read the record.
-func (g *ghost) opens(w *world, read *metav1.PartialObjectMetadata, wanted map[string]string, since int) {
-	if !nodeview.Gated(read) {
+func (g *ghost) opens(w *world, read *nodeview.Node, wanted map[string]string, since int) {
+	if !read.Gated {
 		return
 	}
 	if g.strict {
@@ -294,7 +286,7 @@ func (g *ghost) opens(w *world, read *metav1.PartialObjectMetadata, wanted map[s
 
 // checkGate checks that no Node is left with the startup taint.
 func (g *ghost) checkGate(w *world) {
-	if n := w.node; n != nil && (w.gated || n.Labels[labels.Marker] == labels.Pending) {
-		w.breaks(errGated, "%s is left with the marker %q and the taint: %v", n.UID, n.Labels[labels.Marker], w.gated)
+	if n := w.node; n != nil && (w.gated || n.Marker == labels.Pending) {
+		w.breaks(errGated, "%s is left with the marker %q and the taint: %v", n.UID, n.Marker, w.gated)
 	}
 }

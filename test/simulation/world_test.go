@@ -5,18 +5,17 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodeview"
-	"nodekeeper.dev/internal/nodeview/agents"
-	"nodekeeper.dev/internal/nodeview/identity"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/records"
+	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
 )
 
@@ -48,7 +47,7 @@ var policy = func() labels.Policy {
 
 // event is one event of a watch on Nodes. The objects that it points to are immutable.
 type event struct {
-	node        *metav1.PartialObjectMetadata
+	node        *nodeview.Node
 	incarnation int
 	rv          int
 	isDelete    bool
@@ -102,14 +101,14 @@ type storedTxn struct {
 type world struct {
 	rv          int
 	incarnation int // of the live or latest Node
-	node        *metav1.PartialObjectMetadata
+	node        *nodeview.Node
 	events      []event
-	acted       string // when the agents of the machine last set a value
-	agentKey    string // the key that they set
-	personKey   string // the key that only users set
-	trustKey    string // a label that belongs to a machine
-	gated       bool   // the live Node has the startup taint
-	closed      int    // when its gate was closed after its creation; 0: never
+	acted       time.Time // when the agents of the machine last set a value
+	agentKey    string    // the key that they set
+	personKey   string    // the key that only users set
+	trustKey    string    // a label that belongs to a machine
+	gated       bool      // the live Node has the startup taint
+	closed      int       // when its gate was closed after its creation; 0: never
 	record      *storedRecord
 	records     []*storedRecord // all records so far, which caches may have; the current one is last
 	queue       []*storedTxn    // in order; every change creates a new slice, so that caches can keep the old one
@@ -153,10 +152,7 @@ func (w *world) breaks(err error, format string, args ...any) {
 	}
 }
 
-func (w *world) nextRV() string {
-	w.rv++
-	return rvText(w.rv)
-}
+func (w *world) nextRV() { w.rv++ }
 
 // rvText returns a resourceVersion as text.
 func rvText(rv int) string { return rvTexts[min(rv, len(rvTexts)-1)] }
@@ -170,14 +166,15 @@ var rvTexts = func() (texts [20_000]string) {
 }()
 
 // show makes n the current state of the Node, and emits an event.
-func (w *world) show(n *metav1.PartialObjectMetadata, isDelete bool) {
+func (w *world) show(n *nodeview.Node, isDelete bool) {
 	if w.ghost.guarded {
 		noteGuarded(n, w.acted)
 	}
 	if w.applier.isOn {
 		w.applier.note(w, n)
 	}
-	n.ResourceVersion = w.nextRV()
+	w.nextRV()
+	n.Revision = rev(w.rv)
 	w.node = n
 	w.events = append(w.events, event{node: n, incarnation: w.incarnation, rv: w.rv, isDelete: isDelete, applied: w.applier.applied})
 	if isDelete {
@@ -190,25 +187,24 @@ func (w *world) show(n *metav1.PartialObjectMetadata, isDelete bool) {
 func (w *world) relabel(change func(own map[string]string)) {
 	n := *w.node
 	if change != nil {
-		n.Labels = maps.Clone(n.Labels)
-		change(n.Labels)
+		own := everything(&n)
+		change(own)
+		setEverything(&n, own)
 	}
 	value, isThere := n.Labels[w.agentKey]
 	switch {
 	case w.agentKey == agentTaint: // the list of taints has been written, even if this taint has not changed
-		n.Annotations = maps.Clone(n.Annotations)
-		agents.Note(&n, "", labels.Keys(agentTaint).Where(func(string) bool { return isThere }), w.acted)
+		n.Machine, n.Unclear, n.ActedAt = "", labels.Keys(agentTaint).Where(func(string) bool { return isThere }), w.acted
 	case !isThere || value != w.node.Labels[w.agentKey]:
-		n.Annotations = maps.Clone(n.Annotations)
-		agents.Note(&n, "", "", w.acted)
+		n.Machine, n.Unclear, n.ActedAt = "", "", w.acted
 	}
 	former, wasThere := w.node.Labels[w.personKey]
 	if now, isThere := n.Labels[w.personKey]; w.applier.isOn && (wasThere != isThere || former != now) {
 		w.applier.changed(w, isThere)
 	}
 	w.setAdmitted(&n)
-	edited := agents.Edited(w.node)
-	if n.Labels[labels.Marker] != w.node.Labels[labels.Marker] {
+	edited := w.node.Edited
+	if n.Marker != w.node.Marker {
 		edited = edited.Without(labels.Marker) // it is not that of a restore any more; see patch
 	}
 	w.setEdited(&n, edited.Union(w.visibleEdits(&n)))
@@ -217,39 +213,58 @@ func (w *world) relabel(change func(own map[string]string)) {
 
 // visibleEdits returns the keys that are about to change and whose setters managedFields then show.
 // They do not show edits in the second in which the Node was created: every other one.
-func (w *world) visibleEdits(n *metav1.PartialObjectMetadata) labels.Keys {
+func (w *world) visibleEdits(n *nodeview.Node) labels.Keys {
 	if w.rv%2 == 0 {
 		return ""
 	}
 	return labels.KeysOf(maps.Keys(n.Labels)).Where(func(key string) bool {
 		former, wasThere := w.node.Labels[key]
-		return key != labels.Marker && !labels.IsTaint(key) && (!wasThere || former != n.Labels[key])
+		return !labels.IsTaint(key) && (!wasThere || former != n.Labels[key])
 	})
 }
 
 // setEdited notes the keys of a Node that users have edited, as far as they are still there.
-func (w *world) setEdited(n *metav1.PartialObjectMetadata, edited labels.Keys) {
-	if edited != "" || agents.Edited(n) != "" {
-		n.Annotations = maps.Clone(n.Annotations)
-		agents.NoteEdited(n, edited.Without(edited.Missing(n.Labels)))
+func (w *world) setEdited(n *nodeview.Node, edited labels.Keys) {
+	n.Edited = edited.Without(edited.Missing(everything(n)))
+}
+
+// everything returns a copy of the labels of a Node, and its marker.
+func everything(n *nodeview.Node) map[string]string { return withMarker(n.Labels, n.Marker) }
+
+// withMarker returns a copy of labels with a marker, unless it is empty.
+func withMarker(own map[string]string, marker string) map[string]string {
+	all := make(map[string]string, len(own)+1)
+	maps.Copy(all, own)
+	if marker != "" {
+		all[labels.Marker] = marker
 	}
+	return all
+}
+
+// setEverything sets the labels of a Node and its marker.
+func setEverything(n *nodeview.Node, all map[string]string) {
+	n.Labels, n.Marker = labels.Split(all)
+	n.Gated = n.Marker == labels.Pending
 }
 
 // act changes the value that the agents of the machine set; "" removes it.
 func (w *world) act(value string) {
 	n := *w.node
-	n.Labels, n.Annotations = maps.Clone(n.Labels), nil
-	w.acted = fmt.Sprintf("%09d", w.rv)
+	n.Labels = maps.Clone(n.Labels)
+	w.acts()
 	machine := labels.Keys("")
 	if delete(n.Labels, w.agentKey); value != "" {
 		n.Labels[w.agentKey], machine = value, labels.Keys(w.agentKey)
 		w.ghost.agentsSet(w, value)
 	}
-	agents.Note(&n, machine, "", w.acted)
-	agents.NoteAdmitted(&n, agents.Admitted(w.node).Where(func(key string) bool { return key != w.agentKey }))
-	w.setEdited(&n, agents.Edited(w.node).Without(labels.Keys(w.agentKey)))
+	n.Machine, n.Unclear, n.ActedAt = machine, "", w.acted
+	n.Admitted = n.Admitted.Where(func(key string) bool { return key != w.agentKey })
+	w.setEdited(&n, n.Edited.Without(labels.Keys(w.agentKey)))
 	w.show(&n, false)
 }
+
+// acts notes that the agents of the machine write now.
+func (w *world) acts() { w.acted = time.Unix(int64(w.rv)+1, 0) }
 
 // hasCopy reports whether the live Node has the key of the agents from a copy.
 func (w *world) hasCopy() bool {
@@ -292,17 +307,14 @@ func (w *world) sideAt(rv int) labels.Side {
 	at := slices.IndexFunc(w.events, func(e event) bool { return e.rv == rv })
 	n := w.events[at].node
 	own, _ := split(n.Labels)
-	return labels.Side{Labels: own, Machine: agents.Machine(n), Unclear: agents.Unclear(n)}
+	return labels.Side{Labels: own, Machine: n.Machine, Unclear: n.Unclear}
 }
 
 // actElsewhere lets agents set something other than a label on the Node.
 func (w *world) actElsewhere() {
 	n := *w.node
-	n.Annotations = nil
-	w.acted = fmt.Sprintf("%09d", w.rv)
-	agents.Note(&n, agents.Machine(w.node), agents.Unclear(w.node), w.acted)
-	agents.NoteAdmitted(&n, agents.Admitted(w.node))
-	w.setEdited(&n, agents.Edited(w.node))
+	w.acts()
+	n.ActedAt = w.acted
 	w.show(&n, false)
 }
 
@@ -321,14 +333,15 @@ const (
 
 // request returns the Node of a create request.
 func (w *world) request(own map[string]string, finalizers []string, s setter) *creation {
-	n := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: nodeName, Labels: own, Finalizers: finalizers}}
+	n := &nodeview.Node{Name: nodeName, Finalizers: finalizers}
+	setEverything(n, own)
 	switch _, isSaid := own[w.agentKey]; {
 	case !isSaid, s == aCopy:
 	case s == aPolicy:
-		agents.Note(n, "", labels.Keys(w.agentKey), w.acted)
+		n.Unclear, n.ActedAt = labels.Keys(w.agentKey), w.acted
 	default: // the kubelet registers with it
-		w.acted = fmt.Sprintf("%09d", w.rv)
-		agents.Note(n, labels.Keys(w.agentKey), "", w.acted)
+		w.acts()
+		n.Machine, n.ActedAt = labels.Keys(w.agentKey), w.acted
 	}
 	if w.ghost.guarded {
 		noteGuarded(n, w.acted)
@@ -359,44 +372,43 @@ func (w *world) deleteNode() {
 		w.show(&n, true)
 		return
 	}
-	if n.DeletionTimestamp == nil {
-		n.DeletionTimestamp = &metav1.Time{}
+	if !n.IsDeleting() {
+		n.DeletedAt = time.Unix(1, 0)
 		w.show(&n, false)
 	}
 }
 
 // isNode reports whether the Node is unchanged since it was read, the precondition of every write
 // to it.
-func (w *world) isNode(uid types.UID, rv string) bool {
-	return w.node != nil && w.node.UID == uid && w.node.ResourceVersion == rv
+func (w *world) isNode(uid types.UID, rv revision.Revision) bool {
+	return w.node != nil && w.node.UID == uid && w.node.Revision == rv
 }
 
 // takes reports whether the API server accepts one of the two patches of [nodes.Nodes.Relabel].
-func (w *world) takes(read *metav1.PartialObjectMetadata, wanted map[string]string) bool {
-	if w.node == nil || w.isNode(read.UID, read.ResourceVersion) {
+func (w *world) takes(read *nodeview.Node, wanted map[string]string) bool {
+	if w.node == nil || w.isNode(read.UID, read.Revision) {
 		return w.node != nil
 	}
-	machine, isRead := identity.Noted(read)
-	changes := labels.ChangesBetween(read.Labels, wanted)
+	changes := labels.ChangesBetween(everything(read), wanted)
 	_, marks := changes.Labels[labels.Marker]
 	isReplaced := func(key string) bool {
 		annotation, isAnnotation := labels.AsAnnotation(key)
 		_, changesLabel := changes.Labels[key]
 		_, changesAnnotation := changes.Annotations[annotation]
-		return changesLabel || isAnnotation && changesAnnotation || labels.IsTaint(key) && (changes.Taints || nodeview.HasStartupTaint(read)) ||
+		return changesLabel || isAnnotation && changesAnnotation || labels.IsTaint(key) && (changes.Taints || read.HasStartupTaint()) ||
 			key == labels.Marker && !marks
 	}
-	return w.node.UID == read.UID && !w.hadMarker(read) && (!isRead || machine == w.reported()) &&
-		(!changes.Taints && !nodeview.Gated(read) || w.gated == nodeview.HasStartupTaint(read)) &&
-		maps.Equal(only(read.Labels, isReplaced), only(w.node.Labels, isReplaced))
+	return w.node.UID == read.UID && !w.hadMarker(read) && (!read.IdentityRead || read.Identity == w.reported()) &&
+		(!changes.Taints && !read.Gated || w.gated == read.HasStartupTaint()) &&
+		maps.Equal(only(everything(read), isReplaced), only(everything(w.node), isReplaced))
 }
 
 // hadMarker reports whether the Node had another marker since it was read, which has been removed.
 // The conditions of a patch cannot show that, which docs/design.md accepts.
-func (w *world) hadMarker(read *metav1.PartialObjectMetadata) bool {
-	since := number(read.ResourceVersion)
+func (w *world) hadMarker(read *nodeview.Node) bool {
+	since := number(read.Revision.String())
 	return slices.ContainsFunc(w.events, func(e event) bool {
-		return e.rv > since && e.node.UID == read.UID && e.node.Labels[labels.Marker] != read.Labels[labels.Marker]
+		return e.rv > since && e.node.UID == read.UID && e.node.Marker != read.Marker
 	})
 }
 
@@ -412,22 +424,23 @@ func only(all map[string]string, matches func(key string) bool) map[string]strin
 }
 
 // patch makes the changes of a write that the Node takes, see takes.
-func (w *world) patch(read *metav1.PartialObjectMetadata, wanted map[string]string) {
-	w.gated = w.gated && !nodeview.HasStartupTaint(read)
-	w.applier.write(w, ownership{keeper: true}, func(own map[string]string) { merge(own, read.Labels, wanted) })
+func (w *world) patch(read *nodeview.Node, wanted map[string]string) {
+	w.gated = w.gated && !read.HasStartupTaint()
+	w.applier.write(w, ownership{keeper: true}, func(own map[string]string) { merge(own, everything(read), wanted) })
 	// What a processor sets is not edited by users. A restore always sets the marker.
-	set := labels.KeysOf(maps.Keys(wanted)).Without(labels.KeysOf(maps.Keys(read.Labels)).Same(read.Labels, wanted))
-	edited := agents.Edited(w.node).Without(set)
+	set := labels.KeysOf(maps.Keys(wanted))
+	set = set.Without(set.Same(everything(read), wanted))
+	edited := w.node.Edited.Without(set)
 	if _, restores := wanted[labels.Marker]; restores {
 		edited = edited.Union(labels.Marker)
 	}
-	agents.NoteEdited(w.node, edited)
+	w.node.Edited = edited
 }
 
 // restore sets the labels and the marker of the Node. It returns false if the Node does not take
 // that. If the record was removed after the decision, the restore counts as done just before the
 // removal.
-func (w *world) restore(read *metav1.PartialObjectMetadata, wanted map[string]string, since int, isOvertaken bool) bool {
+func (w *world) restore(read *nodeview.Node, wanted map[string]string, since int, isOvertaken bool) bool {
 	if !w.takes(read, wanted) {
 		return false
 	}
@@ -445,7 +458,7 @@ func (w *world) restore(read *metav1.PartialObjectMetadata, wanted map[string]st
 // setFinalizer adds or removes the finalizer of the Node. It cannot be added to a Node that is
 // being deleted; removing it deletes such a Node.
 func (w *world) setFinalizer(isOn bool) bool {
-	if isOn == isProtected(w.node) || isOn && w.node.DeletionTimestamp != nil {
+	if isOn == isProtected(w.node) || isOn && w.node.IsDeleting() {
 		return false
 	}
 	n := *w.node
@@ -453,7 +466,7 @@ func (w *world) setFinalizer(isOn bool) bool {
 	if isOn {
 		n.Finalizers = []string{finalizer}
 	}
-	w.show(&n, !isOn && n.DeletionTimestamp != nil)
+	w.show(&n, !isOn && n.IsDeleting())
 	return true
 }
 
@@ -463,11 +476,11 @@ func (w *world) editLate() {
 	w.lateEdit = len(w.events) + 1
 }
 
-func isProtected(n *metav1.PartialObjectMetadata) bool { return n != nil && len(n.Finalizers) > 0 }
+func isProtected(n *nodeview.Node) bool { return n != nil && len(n.Finalizers) > 0 }
 
 // waitsForFinalizer reports whether the removal of the finalizer deletes a Node.
-func waitsForFinalizer(n *metav1.PartialObjectMetadata) bool {
-	return isProtected(n) && n.DeletionTimestamp != nil
+func waitsForFinalizer(n *nodeview.Node) bool {
+	return isProtected(n) && n.IsDeleting()
 }
 
 // isNoted reports whether the record notes that the live incarnation owns its labels.
@@ -476,11 +489,11 @@ func (w *world) isNoted() bool {
 }
 
 // liveNode returns the Node as a processor reads it.
-func (w *world) liveNode() *preserve.Node {
+func (w *world) liveNode() *nodeview.Node {
 	if w.node == nil {
 		return nil
 	}
-	return preserve.NodeOf(w.whole(w.node))
+	return w.whole(w.node)
 }
 
 // writeRecord writes a record, conditional on the record that was read, or on its absence if that

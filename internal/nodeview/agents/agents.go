@@ -63,37 +63,10 @@ func (m Managers) match(name string) bool {
 	return false
 }
 
-// In-memory annotations that hold the contents of managedFields.
-const (
-	machineAnnotation  = "nodekeeper.dev/machine-labels"
-	unclearAnnotation  = "nodekeeper.dev/unclear-labels"
-	actedAtAnnotation  = "nodekeeper.dev/machine-acted-at"
-	admittedAnnotation = "nodekeeper.dev/admitted-labels"
-	claimedAnnotation  = "nodekeeper.dev/claimed-labels"
-)
-
 // Webhook is the field manager of the fields that the webhook sets when a Node is created. If it
 // replaces a value of the request, the creator owns that key as well, because the API server
 // records the creator's fields before it calls webhooks.
 const Webhook = owners.Webhook
-
-// Stamp stores in a Node's annotations, in memory only, which of its labels agents set, and when
-// they last set anything. [Machine], [Unclear], [Withdrawn] and [Removed] read these annotations.
-// Earlier values are replaced.
-func (m Managers) Stamp(n *metav1.PartialObjectMetadata) {
-	w := m.owners(n)
-	Note(n, w.machine, w.unclear, w.actedAt)
-	NoteAdmitted(n, w.admitted) // anyone who may patch the Node can set the annotations
-	note(n, claimedAnnotation, w.claimed)
-	NoteEdited(n, w.edited)
-	owners.Note(n, w.users)
-}
-
-// Admitted returns the keys of the labels of a stamped Node that only the webhook has set: they were
-// not in the request to create the Node, and have not been set since, not even to the same value.
-func Admitted(n *metav1.PartialObjectMetadata) labels.Keys {
-	return labels.Keys(n.Annotations[admittedAnnotation])
-}
 
 // OwnedByWebhook returns the index of the webhook's entry, -1 if there is none, and the keys of the
 // labels and annotations that it owns, with [AllTaints] if it owns the list. If the entry is
@@ -110,90 +83,10 @@ func webhooksEntry(entries []metav1.ManagedFieldsEntry) int {
 	return slices.IndexFunc(entries, func(entry metav1.ManagedFieldsEntry) bool { return entry.Manager == Webhook })
 }
 
-// Note is like [Managers.Stamp] for callers that know the owners without managedFields.
-func Note(n *metav1.PartialObjectMetadata, machine, unclear labels.Keys, actedAt string) {
-	for key, value := range map[string]string{
-		machineAnnotation: string(machine), unclearAnnotation: string(unclear), actedAtAnnotation: actedAt,
-	} {
-		if delete(n.Annotations, key); value == "" {
-			continue
-		}
-		if n.Annotations == nil {
-			n.Annotations = map[string]string{}
-		}
-		n.Annotations[key] = value
-	}
-}
-
-// NoteAdmitted is like [Managers.Stamp] for [Admitted], for callers that know the keys without
-// managedFields.
-func NoteAdmitted(n *metav1.PartialObjectMetadata, keys labels.Keys) {
-	note(n, admittedAnnotation, keys)
-}
-
-// note stores keys in an annotation, or removes it if there are none.
-func note(n *metav1.PartialObjectMetadata, annotation string, keys labels.Keys) {
-	if delete(n.Annotations, annotation); keys != "" {
-		metav1.SetMetaDataAnnotation(&n.ObjectMeta, annotation, string(keys))
-	}
-}
-
-// Machine returns the keys of the labels of a stamped Node that only agents own.
-func Machine(n *metav1.PartialObjectMetadata) labels.Keys {
-	return labels.Keys(n.Annotations[machineAnnotation])
-}
-
-// Unclear returns the keys of the labels of a stamped Node whose setter the API server no longer
-// records.
-func Unclear(n *metav1.PartialObjectMetadata) labels.Keys {
-	return labels.Keys(n.Annotations[unclearAnnotation])
-}
-
-// Withdrawn returns the keys of labels that disappeared between two consecutive states of a stamped
-// Node in which agents wrote to it, so that the agents may have removed their labels themselves.
-// The API server does not record who removed a label, and its times are whole seconds. If there is
-// no sign that an agent wrote, the result is empty: a user removed them. The result includes taints
-// whose value changed, because the API server does not record who changed a taint. A controller
-// that no longer claims a label has withdrawn it.
-func Withdrawn(before, after *metav1.PartialObjectMetadata) labels.Keys {
-	if !haveWritten(before, after) {
-		return gone(unclaimed(before, after), before, after)
-	}
-	return gone(Machine(before).Union(Unclear(before)), before, after)
-}
-
-// unclaimed returns the machine's labels that a controller claimed and no longer claims.
-func unclaimed(before, after *metav1.PartialObjectMetadata) labels.Keys {
-	had, has := labels.Keys(before.Annotations[claimedAnnotation]), labels.Keys(after.Annotations[claimedAnnotation])
-	if had == has {
-		return ""
-	}
-	left := had.Without(has).Set()
-	return Machine(before).Where(func(key string) bool { return left[key] })
-}
-
-// Removed returns the keys of the machine's labels that disappeared between two consecutive states
-// of a stamped Node, except those that agents may have withdrawn: a user removed them. It includes
-// taints whose value changed, and taints whose setter is unknown.
-func Removed(before, after *metav1.PartialObjectMetadata) labels.Keys {
-	if haveWritten(before, after) {
-		return ""
-	}
-	return gone(Machine(before).Union(Unclear(before).Taints()).Without(unclaimed(before, after)), before, after)
-}
-
-// gone returns the keys that are absent from after, and those of taints whose value differs.
-func gone(keys labels.Keys, before, after *metav1.PartialObjectMetadata) labels.Keys {
-	return keys.Where(func(key string) bool {
-		value, isThere := after.Labels[key]
-		return !isThere || labels.IsTaint(key) && value != before.Labels[key]
-	})
-}
-
 // keysOf returns the keys of a Node's labels for which isKept is true, with or without the marker.
 // It excludes keys that exist only in managedFields, because anyone who may patch the Node can
 // write them.
-func keysOf(n *metav1.PartialObjectMetadata, withMarker bool, isKept func(key string) bool) labels.Keys {
+func keysOf(n *metav1.ObjectMeta, withMarker bool, isKept func(key string) bool) labels.Keys {
 	return labels.KeysOf(func(yield func(string) bool) {
 		for key := range n.Labels {
 			if (withMarker || key != labels.Marker) && isKept(key) && !yield(key) {
@@ -203,72 +96,61 @@ func keysOf(n *metav1.PartialObjectMetadata, withMarker bool, isKept func(key st
 	})
 }
 
-// haveWritten reports whether agents have written to a Node between two states of it. Earlier times
-// in the later state mean that the API server has dropped a manager.
-func haveWritten(before, after *metav1.PartialObjectMetadata) bool {
-	if after.Annotations[actedAtAnnotation] > before.Annotations[actedAtAnnotation] { // RFC 3339, in UTC
-		return true
-	}
-	for key := range Machine(after).All() { // in the same second
-		if value, wasThere := before.Labels[key]; !wasThere || value != after.Labels[key] {
-			return true
-		}
-	}
-	return false
-}
-
 // unknownSetters are the field managers that the API server uses for fields whose setters it no
 // longer records, the oldest of more than ten (capmanagers.go in
 // k8s.io/apimachinery/pkg/util/managedfields/internal), or never recorded, from before
 // managedFields existed (buildmanagerinfo.go and skipnonapplied.go there).
 var unknownSetters = map[string]bool{"ancient-changes": true, "before-first-apply": true}
 
-// ownership records who owns the labels of a Node.
-type ownership struct {
-	// machine are the keys that only agents own, unclear those with an unknown setter.
-	machine, unclear labels.Keys
-	// actedAt is when agents last set anything except the status.
-	actedAt string
-	// admitted are the keys that the webhook has set, and no one since.
-	admitted labels.Keys
-	// edited are the keys that users have set since the Node was created, and the marker if it was
-	// set by a restore.
-	edited labels.Keys
-	// claimed are the keys that controllers claim in annotations, see [claims].
-	claimed labels.Keys
-	// users are the owners of the labels that are not the machine's.
-	users owners.Owners
+// Ownership records who owns the labels of a Node, as far as its managedFields and annotations show
+// that. Labels include the preserved annotations and taints.
+type Ownership struct {
+	// Machine are the keys of labels set only by the machine's agents. Unclear are the keys whose
+	// setter the API server no longer records.
+	Machine, Unclear labels.Keys
+	// ActedAt is when agents last set anything except the status, in whole seconds; zero if never.
+	ActedAt time.Time
+	// Claimed are the keys that controllers claim in annotations, see [claims].
+	Claimed labels.Keys
+	// Admitted are the keys, the marker among them, that only the webhook has set: they were not in
+	// the request to create the Node, and have not been set since, not even to the same value.
+	Admitted labels.Keys
+	// Edited are the keys of labels and annotations that users have set since the Node was created, as
+	// far as managedFields show that: they have the last time of each manager, in whole seconds. If a
+	// processor or the webhook has restored labels onto this incarnation, the marker is among the keys.
+	// The marker of a closed gate is not, nor one in the request to create the Node.
+	Edited labels.Keys
+	// Owners are the field managers of the labels that are not the machine's.
+	Owners owners.Owners
 }
 
-// owners returns the owners of a Node's labels. A label without any manager is unclear, because its
+// Of returns the owners of a Node's labels. A label without any manager is unclear, because its
 // managedFields were reset. If an entry cannot be read, as one of a future format, every label is
 // unclear and none is the webhook's. Labels that a kubelet may not set are never the machine's,
 // because a kubelet can claim them in managedFields. What a controller claims is the machine's
 // whoever owns it there.
-func (m Managers) owners(n *metav1.PartialObjectMetadata) ownership {
-	f, o := m.read(n), ownership{}
+func (m Managers) Of(n *metav1.ObjectMeta) Ownership {
+	f, o := m.read(n), Ownership{}
 	var claims map[string]bool
 	if !m.isEmpty() {
 		claims = claimed(n)
 	}
 	isOfController := func(key string) bool { return isClaimed(claims, key) }
 	if len(claims) > 0 { // most Nodes have none
-		o.claimed = labels.KeysOf(maps.Keys(claims))
+		o.Claimed = labels.KeysOf(maps.Keys(claims))
 	}
-	if !f.latest.IsZero() {
-		o.actedAt = f.latest.UTC().Format(time.RFC3339)
-	}
+	o.ActedAt = f.latest
 	if f.isAllReadable && len(f.webhook) > 0 {
-		o.admitted = keysOf(n, true, func(key string) bool {
+		o.Admitted = keysOf(n, true, func(key string) bool {
 			return f.webhook[key] && !f.agents[key] && !f.others[key] && !f.unknown[key]
 		})
 	}
 	if !f.isReadable {
-		o.machine = keysOf(n, false, isOfController)
-		o.unclear = keysOf(n, false, func(key string) bool { return !isOfController(key) })
+		o.Machine = keysOf(n, false, isOfController)
+		o.Unclear = keysOf(n, false, func(key string) bool { return !isOfController(key) })
 		return o
 	}
-	o.edited = keysOf(n, true, func(key string) bool { return f.edited[key] && !isOfController(key) })
+	o.Edited = keysOf(n, true, func(key string) bool { return f.edited[key] && !isOfController(key) })
 	if m.match(Webhook) {
 		maps.Copy(f.agents, f.webhook)
 	} else {
@@ -281,17 +163,17 @@ func (m Managers) owners(n *metav1.PartialObjectMetadata) ownership {
 		key = fieldOf(key)
 		return f.agents[key] && !f.others[key] && !labels.NodeRestriction(key)
 	}
-	o.machine = keysOf(n, false, isAgents)
-	o.unclear = keysOf(n, false, func(key string) bool {
+	o.Machine = keysOf(n, false, isAgents)
+	o.Unclear = keysOf(n, false, func(key string) bool {
 		return !isAgents(key) && (labels.IsTaint(key) || !f.agents[key] && !f.others[key] && !labels.NodeRestriction(key))
 	})
-	o.users = usersOf(n, f.entries, func(key string) bool { return !isAgents(key) })
+	o.Owners = usersOf(n, f.entries, func(key string) bool { return !isAgents(key) })
 	return o
 }
 
 // usersOf returns the owners of the labels for which isUsers is true, except agents and unknown
 // setters, but with nodekeeper.
-func usersOf(n *metav1.PartialObjectMetadata, entries []entry, isUsers func(key string) bool) owners.Owners {
+func usersOf(n *metav1.ObjectMeta, entries []entry, isUsers func(key string) bool) owners.Owners {
 	var users []owners.Owner
 	for _, e := range entries {
 		if e.isAgents || e.isUnknown || e.isUnnamed || len(e.keys) == 0 || e.Subresource != "" {
@@ -328,7 +210,7 @@ type ownedFields struct {
 }
 
 // read parses each entry of a Node's managedFields once.
-func (m Managers) read(n *metav1.PartialObjectMetadata) ownedFields {
+func (m Managers) read(n *metav1.ObjectMeta) ownedFields {
 	f := ownedFields{agents: map[string]bool{}, others: map[string]bool{}, isReadable: true, isAllReadable: true}
 	at := webhooksEntry(n.ManagedFields)
 	if at >= 0 {
@@ -374,7 +256,7 @@ type entry struct {
 
 // entriesOf parses the entries of a Node's managedFields. It reads those of unknown setters only if
 // they matter.
-func (m Managers) entriesOf(n *metav1.PartialObjectMetadata, readsUnknown bool) []entry {
+func (m Managers) entriesOf(n *metav1.ObjectMeta, readsUnknown bool) []entry {
 	relevant := memberNames[:1]
 	for key := range n.Labels {
 		if !labels.IsLabel(key) {

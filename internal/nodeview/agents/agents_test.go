@@ -31,7 +31,7 @@ var here = set{"zone": "a", "labels_restored": "7"}
 
 const zone = `{"f:metadata":{"f:labels":{".":{},"f:zone":{}}}}`
 
-func TestStampOfUnreadableFieldsClaimsNothing(t *testing.T) {
+func TestOwnershipOfUnreadableFieldsClaimsNothing(t *testing.T) {
 	for name, managed := range map[string][]metav1.ManagedFieldsEntry{
 		"no entries":                    nil,
 		"no agent":                      {entry("kubectl", zone)},
@@ -45,8 +45,7 @@ func TestStampOfUnreadableFieldsClaimsNothing(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Labels: here, ManagedFields: managed}}
-			parse(t, "kubelet").Stamp(n)
-			assert.Empty(t, agents.Machine(n))
+			assert.Empty(t, parse(t, "kubelet").Of(&n.ObjectMeta).Machine)
 		})
 	}
 }
@@ -75,36 +74,20 @@ func TestWebhookOwnsOnlyUnsharedKeys(t *testing.T) {
 				n := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
 					Labels: set{"zone": "a", "rack": "r1", "labels_restored": "7", "own": "1"}, ManagedFields: entries,
 				}}
-				parse(t, "kubelet").Stamp(n)
-				assert.Equal(t, tc.want, agents.Admitted(n))
-				assert.NotContains(t, string(agents.Machine(n)), "rack", "labels restored by the webhook are not the machine's")
+				o := parse(t, "kubelet").Of(&n.ObjectMeta)
+				assert.Equal(t, tc.want, o.Admitted)
+				assert.NotContains(t, string(o.Machine), "rack", "labels restored by the webhook are not the machine's")
 			}
 		})
 	}
 }
 
-func TestStampReplacesForgedAnnotations(t *testing.T) {
-	made := set{"nodekeeper.dev/machine-labels": "rack", "nodekeeper.dev/machine-acted-at": "2026-11-21T03:14:15Z", "other": "stays"}
-	n := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Annotations: made}}
-	parse(t, "kubelet").Stamp(n)
-	assert.Equal(t, set{"other": "stays"}, n.Annotations)
-}
-
-func TestStampIsIdempotent(t *testing.T) {
-	n := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Labels: here, ManagedFields: []metav1.ManagedFieldsEntry{entry("kubelet", zone)}}}
-	managers := parse(t, "kubelet")
-	managers.Stamp(n)
-	require.Equal(t, labels.Keys("zone"), agents.Machine(n))
-	managers.Stamp(n)
-	assert.Equal(t, labels.Keys("zone"), agents.Machine(n))
-}
-
 func TestZeroManagersClaimNothing(t *testing.T) {
 	n := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Labels: here, ManagedFields: []metav1.ManagedFieldsEntry{entry("", zone), entry("kubelet", zone)}}}
 	for _, nobody := range []agents.Managers{{}, parse(t, ""), parse(t, " , ")} {
-		nobody.Stamp(n)
-		assert.Empty(t, agents.Machine(n))
-		assert.Empty(t, agents.Unclear(n))
+		o := nobody.Of(&n.ObjectMeta)
+		assert.Empty(t, o.Machine)
+		assert.Empty(t, o.Unclear)
 	}
 }
 
@@ -122,7 +105,7 @@ func TestParseRejectsInvalidNames(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func BenchmarkStamp(b *testing.B) {
+func BenchmarkOwnership(b *testing.B) {
 	managers, err := agents.Parse(agents.Default)
 	if err != nil {
 		b.Fatal(err)
@@ -136,6 +119,6 @@ func BenchmarkStamp(b *testing.B) {
 	}}}
 	b.ReportAllocs()
 	for b.Loop() {
-		managers.Stamp(n)
+		managers.Of(&n.ObjectMeta)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/nodeview/agents"
 )
 
@@ -75,19 +76,18 @@ func (n *node) merge(own map[string]any) client.Patch {
 }
 
 // read returns the Node as caches and other readers return it.
-func (n *node) read() *metav1.PartialObjectMetadata {
+func (n *node) read() *nodeview.Node {
 	n.t.Helper()
 	read := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Node"}}
 	require.NoError(n.t, as(n.t, person).Get(n.t.Context(), types.NamespacedName{Name: n.name}, read))
 	managers, err := agents.Parse("kubelet, nfd-*")
 	require.NoError(n.t, err)
-	managers.Stamp(read)
-	return read
+	return nodeview.View{Agents: managers}.OfMetadata(read)
 }
 
 func (n *node) machine() labels.Keys {
 	n.t.Helper()
-	return agents.Machine(n.read())
+	return n.read().Machine
 }
 
 // awaitNextSecond waits until a write gets a later time than earlier writes, because managedFields
@@ -133,7 +133,7 @@ func TestRemovalsLeaveNoTrace(t *testing.T) {
 		change()
 		before := last
 		last = n.read()
-		return agents.Withdrawn(before, last)
+		return nodeview.Withdrawn(before, last)
 	}
 	assert.Empty(t, withdrawn(func() { n.patch(person, map[string]any{"rack": "r1"}) }))
 	assert.Empty(t, withdrawn(func() { n.patch(person, map[string]any{"pool": nil, "rack": "r2"}) }), "a user removed it")
@@ -151,18 +151,17 @@ func TestRemovalsLeaveNoTrace(t *testing.T) {
 
 // The time does not change.
 func TestAgentRelabelsTwiceInOneSecond(t *testing.T) {
-	before, after := stampedAt("2026-11-22T10:00:00Z", set{"feature-a": "1"}, "feature-a"), stampedAt("2026-11-22T10:00:00Z", set{"feature-b": "1"}, "feature-b")
-	assert.Equal(t, labels.Keys("feature-a"), agents.Withdrawn(before, after))
-	before, after = stampedAt("2026-11-22T10:00:00Z", set{"a": "1", "b": "1"}, "a,b"), stampedAt("2026-11-22T10:00:00Z", set{"b": "2"}, "b")
-	assert.Equal(t, labels.Keys("a"), agents.Withdrawn(before, after))
-	before, after = stampedAt("2026-11-22T10:00:00Z", set{"a": "1", "b": "1"}, "a,b"), stampedAt("2026-11-22T09:00:00Z", set{"b": "1"}, "b")
-	assert.Empty(t, agents.Withdrawn(before, after), "the API server has forgotten a manager")
+	before, after := actedAt(10, set{"feature-a": "1"}, "feature-a"), actedAt(10, set{"feature-b": "1"}, "feature-b")
+	assert.Equal(t, labels.Keys("feature-a"), nodeview.Withdrawn(before, after))
+	before, after = actedAt(10, set{"a": "1", "b": "1"}, "a,b"), actedAt(10, set{"b": "2"}, "b")
+	assert.Equal(t, labels.Keys("a"), nodeview.Withdrawn(before, after))
+	before, after = actedAt(10, set{"a": "1", "b": "1"}, "a,b"), actedAt(9, set{"b": "1"}, "b")
+	assert.Empty(t, nodeview.Withdrawn(before, after), "the API server has forgotten a manager")
 }
 
-func stampedAt(actedAt string, own set, machine labels.Keys) *metav1.PartialObjectMetadata {
-	n := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Labels: own}}
-	agents.Note(n, machine, "", actedAt)
-	return n
+// actedAt returns a Node whose agents last acted at an hour.
+func actedAt(hour int, own set, machine labels.Keys) *nodeview.Node {
+	return &nodeview.Node{Labels: own, Ownership: agents.Ownership{Machine: machine, ActedAt: time.Date(2026, 11, 22, hour, 0, 0, 0, time.UTC)}}
 }
 
 // The API server tracks no manager until the next apply. Labels without a manager are unclear.
@@ -172,7 +171,7 @@ func TestResetOfManagedFields(t *testing.T) {
 	require.NoError(t, as(t, person).Patch(t.Context(), n.object(), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"managedFields":[{}]}}`))))
 	n.patch(person, map[string]any{"rack": "r1"})
 	assert.Empty(t, n.machine())
-	assert.Equal(t, labels.Keys("pool,rack,zone"), agents.Unclear(n.read()))
+	assert.Equal(t, labels.Keys("pool,rack,zone"), n.read().Unclear)
 }
 
 // A kubelet can claim in the managedFields of its Node that it has set them.
@@ -189,7 +188,7 @@ func TestAbsentKeysAreSkipped(t *testing.T) {
 	forged := fmt.Sprintf(`{"metadata":{"managedFields":[{"manager":"kubelet","operation":"Update","apiVersion":"v1","time":%q,"fieldsType":"FieldsV1",`+
 		`"fieldsV1":{"f:metadata":{"f:labels":{"f:no key, of a label!":{},"f:absent":{},"f:zone":{}}}}}]}}`, time.Now().UTC().Format(time.RFC3339))
 	require.NoError(t, as(t, kubelet).Patch(t.Context(), n.object(), client.RawPatch(types.MergePatchType, []byte(forged))))
-	require.Contains(t, n.read().ManagedFields[0].FieldsV1.GetRawString(), "no key, of a label!", "the API server takes it")
+	require.Contains(t, n.read().Managed[0].FieldsV1.GetRawString(), "no key, of a label!", "the API server takes it")
 	assert.Equal(t, labels.Keys("zone"), n.machine())
 }
 
@@ -203,10 +202,10 @@ func TestAncientChanges(t *testing.T) {
 		n.annotate(person, fmt.Sprintf("tool-%d", i))
 	}
 	assert.Empty(t, n.machine())
-	assert.Equal(t, labels.Keys("zone"), agents.Unclear(n.read()))
+	assert.Equal(t, labels.Keys("zone"), n.read().Unclear)
 	awaitNextSecond(t) // of managers that wrote in one second, the first by name counts as the oldest
 	n.patch(person, map[string]any{"zone": "z2"})
-	assert.Empty(t, agents.Unclear(n.read()), "it is clear who changed it")
+	assert.Empty(t, n.read().Unclear, "it is clear who changed it")
 }
 
 // annotate writes an annotation by a field manager.
@@ -230,7 +229,7 @@ func TestLabelsAfterResetManagedFieldsAreUsers(t *testing.T) {
 	require.NotEmpty(t, n.machine())
 	reset := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"managedFields":[{}]}}`))
 	require.NoError(t, as(t, person).Patch(t.Context(), n.object(), reset))
-	require.Empty(t, n.read().ManagedFields)
+	require.Empty(t, n.read().Managed)
 	assert.Empty(t, n.machine())
 	n.patch(kubelet, map[string]any{"zone": "z2"})
 	assert.Empty(t, n.machine(), "the API server tracks it no more")
@@ -261,35 +260,28 @@ func TestOwnersOfAnnotationsAndTaints(t *testing.T) {
 		t.Helper()
 		require.NoError(t, as(t, userAgent).Patch(t.Context(), n.object(), client.RawPatch(types.MergePatchType, []byte(patch))))
 	}
-	read := func() *metav1.PartialObjectMetadata {
+	read := func() *nodeview.Node {
 		whole := &corev1.Node{}
 		require.NoError(t, as(t, person).Get(t.Context(), types.NamespacedName{Name: n.name}, whole))
-		own := set{}
-		for key, value := range whole.Annotations {
-			own[labels.AnnotationKey(key)] = value
-		}
-		for _, taint := range whole.Spec.Taints {
-			own[labels.TaintKey(taint.Key, string(taint.Effect))] = taint.Value
-		}
 		managers, err := agents.Parse("kubelet, nfd-*")
 		require.NoError(t, err)
-		seen := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Labels: own, ManagedFields: whole.ManagedFields}}
-		managers.Stamp(seen)
-		return seen
+		preserved, err := nodeview.ParsePreserved("*", "*,*:NoExecute")
+		require.NoError(t, err)
+		return nodeview.View{Agents: managers, Preserved: preserved}.OfWhole(whole, time.Now())
 	}
 	// An admission plugin may have added a taint to the kubelet's.
 	ours := func(keys labels.Keys) labels.Keys {
 		return keys.Where(func(key string) bool { return key != labels.TaintKey(corev1.TaintNodeNotReady, "NoSchedule") })
 	}
-	assert.Equal(t, labels.Keys(feature+","+other+","+dedicated), ours(agents.Machine(read())))
+	assert.Equal(t, labels.Keys(feature+","+other+","+dedicated), ours(read().Machine))
 	write(person, `{"metadata":{"annotations":{"other":"2","owner":"a"}}}`)
-	assert.Equal(t, labels.Keys(feature+","+dedicated), ours(agents.Machine(read())), "a user wrote the others")
+	assert.Equal(t, labels.Keys(feature+","+dedicated), ours(read().Machine), "a user wrote the others")
 	write(person, `{"spec":{"taints":[{"key":"dedicated","effect":"NoSchedule"},{"key":"mine","effect":"NoSchedule"}]}}`)
 	before := read()
-	assert.Empty(t, agents.Machine(before).Taints())
-	assert.Equal(t, labels.Keys(dedicated+",taint:mine:NoSchedule"), agents.Unclear(before), "the setter of an item of a list is unknown")
+	assert.Empty(t, before.Machine.Taints())
+	assert.Equal(t, labels.Keys(dedicated+",taint:mine:NoSchedule"), before.Unclear, "the setter of an item of a list is unknown")
 	write(person, `{"spec":{"taints":[{"key":"mine","effect":"NoSchedule"}]}}`)
-	assert.Equal(t, labels.Keys(dedicated), agents.Removed(before, read()))
+	assert.Equal(t, labels.Keys(dedicated), nodeview.Removed(before, read()))
 	write(nfd, `{"spec":{"taints":[{"key":"nfd","effect":"NoSchedule"}]}}`)
-	assert.Equal(t, labels.Keys("taint:nfd:NoSchedule"), agents.Machine(read()).Taints(), "an agent has written all of it")
+	assert.Equal(t, labels.Keys("taint:nfd:NoSchedule"), read().Machine.Taints(), "an agent has written all of it")
 }

@@ -58,7 +58,7 @@ func isOperators(key, value string) bool {
 // that they have set. Anyone who may patch the Node can write these, so restricted labels are never
 // claimed. The annotations themselves are claimed as well: they are kept, or not, with the labels
 // that they name.
-func claimed(n *metav1.PartialObjectMetadata) map[string]bool {
+func claimed(n *metav1.ObjectMeta) map[string]bool {
 	var keys map[string]bool
 	add := func(key string) {
 		if _, err := labels.ParseKeys(key); err != nil || strings.Contains(key, ",") {

@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nodekeeper.dev/internal/labels"
-	"nodekeeper.dev/internal/nodeview/agents"
+	"nodekeeper.dev/internal/nodeview"
 )
 
 // noted is a Node whose labels all belong to a person in managedFields.
@@ -53,12 +53,10 @@ func TestControllersClaimLabelsInAnnotations(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := noted(own, tc.annotations)
-			parse(t, "kubelet").Stamp(n)
-			assert.Equal(t, tc.want, agents.Machine(n))
-			assert.NotContains(t, agents.Unclear(n).Set(), "zone")
-			none := noted(own, tc.annotations)
-			parse(t, "").Stamp(none)
-			assert.Empty(t, agents.Machine(none), "no agents, no controllers of theirs")
+			o := parse(t, "kubelet").Of(&n.ObjectMeta)
+			assert.Equal(t, tc.want, o.Machine)
+			assert.NotContains(t, o.Unclear.Set(), "zone")
+			assert.Empty(t, parse(t, "").Of(&n.ObjectMeta).Machine, "no agents, no controllers of theirs")
 		})
 	}
 }
@@ -81,10 +79,8 @@ func TestSwitchesOfOperators(t *testing.T) {
 				Labels:        set{label[0]: label[1]},
 				ManagedFields: []metav1.ManagedFieldsEntry{entry("kubectl-label", `{"f:metadata":{"f:labels":{"f:`+label[0]+`":{}}}}`)},
 			}}
-			parse(t, "kubelet").Stamp(n)
-			assert.Equal(t, want, agents.Machine(n).Set()[label[0]])
-			parse(t, "").Stamp(n)
-			assert.Empty(t, agents.Machine(n), "no agents, no operators of theirs")
+			assert.Equal(t, want, parse(t, "kubelet").Of(&n.ObjectMeta).Machine.Set()[label[0]])
+			assert.Empty(t, parse(t, "").Of(&n.ObjectMeta).Machine, "no agents, no operators of theirs")
 		})
 	}
 }
@@ -92,26 +88,24 @@ func TestSwitchesOfOperators(t *testing.T) {
 func TestClaimsHoldIfManagedFieldsAreUnreadable(t *testing.T) {
 	n := noted(set{"zone": "a", "rack": "r1"}, set{"talos.dev/owned-labels": `["zone"]`})
 	n.ManagedFields = []metav1.ManagedFieldsEntry{entry("kubelet", `["f:labels"]`)}
-	parse(t, "kubelet").Stamp(n)
-	assert.Equal(t, labels.Keys("zone"), agents.Machine(n))
-	assert.Equal(t, labels.Keys("rack"), agents.Unclear(n))
+	o := parse(t, "kubelet").Of(&n.ObjectMeta)
+	assert.Equal(t, labels.Keys("zone"), o.Machine)
+	assert.Equal(t, labels.Keys("rack"), o.Unclear)
 }
 
 // A controller that removes a label stops naming it. If it still names the label, someone else has
 // removed it.
 func TestControllerWithdrawsWhatItNoLongerClaims(t *testing.T) {
-	state := func(own set, claimed string) *metav1.PartialObjectMetadata {
-		n := noted(own, set{"cluster.x-k8s.io/labels-from-machine": claimed})
-		parse(t, "kubelet").Stamp(n)
-		return n
+	state := func(own set, claimed string) *nodeview.Node {
+		return nodeview.View{Agents: parse(t, "kubelet")}.OfMetadata(noted(own, set{"cluster.x-k8s.io/labels-from-machine": claimed}))
 	}
 	before := state(set{"zone": "a", "rack": "r1"}, "rack,zone")
 	after := state(set{"rack": "r1"}, "rack")
-	assert.Equal(t, labels.Keys("zone"), agents.Withdrawn(before, after))
-	assert.Empty(t, agents.Removed(before, after))
+	assert.Equal(t, labels.Keys("zone"), nodeview.Withdrawn(before, after))
+	assert.Empty(t, nodeview.Removed(before, after))
 	after = state(set{"rack": "r1"}, "rack,zone")
-	assert.Empty(t, agents.Withdrawn(before, after))
-	assert.Equal(t, labels.Keys("zone"), agents.Removed(before, after))
+	assert.Empty(t, nodeview.Withdrawn(before, after))
+	assert.Equal(t, labels.Keys("zone"), nodeview.Removed(before, after))
 	after = state(set{"rack": "r1", "zone": "a"}, "rack")
-	assert.Empty(t, agents.Withdrawn(before, after), "it is left to others")
+	assert.Empty(t, nodeview.Withdrawn(before, after), "it is left to others")
 }

@@ -12,23 +12,8 @@ import (
 // processors is the field manager of restores by processors.
 const processors = owners.Processor
 
-// editedAnnotation holds the keys of [Edited] in memory.
-const editedAnnotation = "nodekeeper.dev/edited-labels"
-
-// Edited returns the keys of the labels and annotations of a stamped Node that users have set since
-// it was created, as far as managedFields show that: they have the last time of each manager, in
-// whole seconds. If a processor or the webhook has restored labels onto this incarnation, the marker
-// is among the keys. The marker of a closed gate is not, nor one in the request to create the Node.
-func Edited(n *metav1.PartialObjectMetadata) labels.Keys {
-	return labels.Keys(n.Annotations[editedAnnotation])
-}
-
-// NoteEdited is like [Managers.Stamp] for [Edited], for callers that know the keys without
-// managedFields.
-func NoteEdited(n *metav1.PartialObjectMetadata, keys labels.Keys) { note(n, editedAnnotation, keys) }
-
-// editedIn returns the keys of [Edited], given the index of the webhook's entry.
-func editedIn(entries []entry, webhook int, n *metav1.PartialObjectMetadata) map[string]bool {
+// editedIn returns the keys of [Ownership].Edited, given the index of the webhook's entry.
+func editedIn(entries []entry, webhook int, n *metav1.ObjectMeta) map[string]bool {
 	edited := map[string]bool{}
 	last := lastOfCreation(entries, n.CreationTimestamp)
 	for i, e := range entries {

@@ -19,14 +19,14 @@ func TestEditedSinceTheCreation(t *testing.T) {
 	n.patch(person, map[string]any{"gone": nil})
 	n.patch(nfd, map[string]any{"feature": "true"})
 	n.patch("nodekeeper-processor/v1 (linux/amd64)", map[string]any{"team": "blue", labels.Marker: "7"})
-	assert.Equal(t, labels.Keys("labels_restored,pool,rack"), agents.Edited(n.read()), "what a restore or an agent sets is no edit")
+	assert.Equal(t, labels.Keys("labels_restored,pool,rack"), n.read().Edited, "what a restore or an agent sets is no edit")
 
 	n.patch(person, map[string]any{"team": "green"})
-	assert.Equal(t, labels.Keys("labels_restored,pool,rack,team"), agents.Edited(n.read()))
+	assert.Equal(t, labels.Keys("labels_restored,pool,rack,team"), n.read().Edited)
 
 	n.patch(person, map[string]any{labels.Marker: "9"})
-	assert.Contains(t, agents.Edited(n.read()).Set(), "team")
-	assert.False(t, agents.Edited(n.read()).Has(labels.Marker), "a user has set this marker")
+	assert.Contains(t, n.read().Edited.Set(), "team")
+	assert.False(t, n.read().Edited.Has(labels.Marker), "a user has set this marker")
 }
 
 func TestEditedOfEntries(t *testing.T) {
@@ -65,8 +65,7 @@ func TestEditedOfEntries(t *testing.T) {
 			n := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
 				Labels: here, ManagedFields: tc.entries, CreationTimestamp: *entry("", "").Time,
 			}}
-			parse(t, "kubelet,kube-controller-manager").Stamp(n)
-			assert.Equal(t, tc.want, agents.Edited(n))
+			assert.Equal(t, tc.want, parse(t, "kubelet,kube-controller-manager").Of(&n.ObjectMeta).Edited)
 		})
 	}
 }

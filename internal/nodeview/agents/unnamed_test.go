@@ -8,7 +8,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nodekeeper.dev/internal/labels"
-	"nodekeeper.dev/internal/nodeview/agents"
 )
 
 const (
@@ -48,16 +47,16 @@ func TestKubeletWithoutAName(t *testing.T) {
 				},
 				CreationTimestamp: metav1.NewTime(tc.created), ManagedFields: tc.entries,
 			}}
-			parse(t, tc.managers).Stamp(n)
+			o := parse(t, tc.managers).Of(&n.ObjectMeta)
 			own := func(keys labels.Keys) labels.Keys { // a label of the Node that no entry names is unclear
 				return keys.Where(func(key string) bool {
 					return registered.Set()[key] && (key == "pool" || tc.entries[0].FieldsV1.GetRawString() == registration)
 				})
 			}
-			assert.Equal(t, tc.machine, own(agents.Machine(n)))
-			assert.Equal(t, tc.unclear, own(agents.Unclear(n)))
-			assert.NotContains(t, agents.Machine(n).Set(), "node-role.kubernetes.io/master", "kubeadm sets it once")
-			assert.NotContains(t, agents.Machine(n).Set(), "node.kubernetes.io/exclude-from-external-load-balancers", "kubeadm sets it once")
+			assert.Equal(t, tc.machine, own(o.Machine))
+			assert.Equal(t, tc.unclear, own(o.Unclear))
+			assert.NotContains(t, o.Machine.Set(), "node-role.kubernetes.io/master", "kubeadm sets it once")
+			assert.NotContains(t, o.Machine.Set(), "node.kubernetes.io/exclude-from-external-load-balancers", "kubeadm sets it once")
 		})
 	}
 }

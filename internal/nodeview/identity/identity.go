@@ -9,7 +9,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Identity is the machine that a Node reports to be. Empty fields have not been reported.
@@ -144,50 +143,11 @@ func swapped(digits string) string {
 	return b.String()
 }
 
-// In-memory annotations that hold the identity in a Node's metadata.
-const (
-	readAnnotation       = "nodekeeper.dev/identity-read"
-	settledAnnotation    = "nodekeeper.dev/identity-settled"
-	providerIDAnnotation = "nodekeeper.dev/provider-id"
-	systemUUIDAnnotation = "nodekeeper.dev/system-uuid"
-)
-
-// Clear removes the identity annotations from a Node, because anyone who may patch the Node can set
-// them.
-func Clear(n *metav1.PartialObjectMetadata) {
-	for _, key := range []string{readAnnotation, settledAnnotation, providerIDAnnotation, systemUUIDAnnotation} {
-		delete(n.Annotations, key)
-	}
-}
-
-// Note stores an identity in the metadata of a Node, in memory only.
-func Note(n *metav1.PartialObjectMetadata, i Identity) {
-	if n.Annotations == nil {
-		n.Annotations = map[string]string{}
-	}
-	n.Annotations[readAnnotation] = "true"
-	n.Annotations[providerIDAnnotation], n.Annotations[systemUUIDAnnotation] = i.ProviderID, i.SystemUUID
-}
-
 // settling is how long after its creation a Node may report more of its identity. A kubelet reports
 // the systemUUID in the request that creates its Node. A cloud controller manager that sets the
 // providerID retries every five minutes.
 const settling = 10 * time.Minute
 
-// NoteAge stores in the metadata of a Node, in memory only, whether it has had the time to report
-// its whole identity.
-func NoteAge(n *metav1.PartialObjectMetadata, now time.Time) {
-	if created := n.CreationTimestamp.Time; !created.IsZero() && now.Sub(created) >= settling {
-		metav1.SetMetaDataAnnotation(&n.ObjectMeta, settledAnnotation, "true")
-	}
-}
-
-// Settled reports whether a Node has had the time to report its whole identity, see [NoteAge].
-func Settled(n *metav1.PartialObjectMetadata) bool { return n.Annotations[settledAnnotation] != "" }
-
-// Noted returns the identity stored by [Note]. If ok is false, none was stored: the identity is
-// unknown.
-func Noted(n *metav1.PartialObjectMetadata) (i Identity, ok bool) {
-	i = Identity{ProviderID: n.Annotations[providerIDAnnotation], SystemUUID: n.Annotations[systemUUIDAnnotation]}
-	return i, n.Annotations[readAnnotation] != ""
-}
+// Settled reports whether a Node that was created at a time, zero if it is being created, has had the
+// time to report its whole identity.
+func Settled(created, now time.Time) bool { return !created.IsZero() && now.Sub(created) >= settling }

@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nodekeeper.dev/internal/nodeview/identity"
 )
@@ -47,33 +46,9 @@ func TestFilledKeepsEarlierFields(t *testing.T) {
 func TestIdentitySettles(t *testing.T) {
 	created := time.Unix(1e9, 0)
 	for age, want := range map[time.Duration]bool{-time.Hour: false, 0: false, 9 * time.Minute: false, 10 * time.Minute: true, time.Hour: true} {
-		n := &metav1.PartialObjectMetadata{}
-		n.CreationTimestamp = metav1.NewTime(created)
-		identity.NoteAge(n, created.Add(age))
-		assert.Equal(t, want, identity.Settled(n), age)
+		assert.Equal(t, want, identity.Settled(created, created.Add(age)), age)
 	}
-	n := &metav1.PartialObjectMetadata{}
-	identity.NoteAge(n, created)
-	assert.False(t, identity.Settled(n), "a Node that is being created")
-}
-
-// Anyone who may patch a Node can set any annotation.
-func TestAnnotationsOfTheNodeAreIgnored(t *testing.T) {
-	n := &metav1.PartialObjectMetadata{}
-	_, isRead := identity.Noted(n)
-	assert.False(t, isRead)
-	identity.Note(n, id("p", "s"))
-	said, isRead := identity.Noted(n)
-	assert.True(t, isRead)
-	assert.Equal(t, id("p", "s"), said)
-	n.CreationTimestamp = metav1.NewTime(time.Unix(1e9, 0))
-	identity.NoteAge(n, time.Now())
-	assert.True(t, identity.Settled(n))
-	identity.Clear(n)
-	assert.False(t, identity.Settled(n))
-	said, isRead = identity.Noted(n)
-	assert.False(t, isRead)
-	assert.True(t, said.IsZero())
+	assert.False(t, identity.Settled(time.Time{}, created), "a Node that is being created")
 }
 
 func TestReportedValuesAreBoundedAndPrintable(t *testing.T) {

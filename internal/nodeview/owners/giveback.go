@@ -18,18 +18,19 @@ import (
 const maxUpdaters = 8
 
 // GiveBack returns the managedFields of a Node with the labels that restores have set on it given
-// back to their owners, or nil if there is nothing to give back. hasAllTaints reports whether all
-// taints of the Node are in the view.
+// back to their owners, or nil if there is nothing to give back. The Node has these labels, which
+// include the preserved annotations and taints, without the marker. hasAllTaints reports whether all
+// of its taints are among them.
 //
 // An owner without an entry gets one without a time, unless too many managers have updated the Node.
 // The list of taints has one owner: a manager that applies it could remove the taints of others, so it
 // gets the list only if it has set all of them.
-func (o Owners) GiveBack(n *metav1.PartialObjectMetadata, hasAllTaints bool) ([]metav1.ManagedFieldsEntry, error) {
+func (o Owners) GiveBack(managed []metav1.ManagedFieldsEntry, own map[string]string, hasAllTaints bool) ([]metav1.ManagedFieldsEntry, error) {
 	list, err := o.List()
 	if err != nil || len(list) == 0 {
 		return nil, err
 	}
-	g := giving{node: n, hasAllTaints: hasAllTaints, entries: slices.Clone(n.ManagedFields), given: fieldpath.NewSet()}
+	g := giving{labels: own, hasAllTaints: hasAllTaints, entries: slices.Clone(managed), given: fieldpath.NewSet()}
 	ours, owned, err := g.ours()
 	if err != nil {
 		return nil, err
@@ -55,7 +56,7 @@ func (o Owners) GiveBack(n *metav1.PartialObjectMetadata, hasAllTaints bool) ([]
 
 // giving is one GiveBack.
 type giving struct {
-	node         *metav1.PartialObjectMetadata
+	labels       map[string]string
 	hasAllTaints bool
 	entries      []metav1.ManagedFieldsEntry
 	given        *fieldpath.Set
@@ -84,7 +85,7 @@ func (g *giving) fieldsFor(owner Owner) *fieldpath.Set {
 		if labels.IsTaint(key) && owner.Operation == metav1.ManagedFieldsOperationApply && !g.mayHaveTaints(owner) {
 			continue
 		}
-		if _, isThere := g.node.Labels[key]; isThere && key != labels.Marker {
+		if _, isThere := g.labels[key]; isThere {
 			fields.Insert(pathOf(key))
 		}
 	}
@@ -93,7 +94,7 @@ func (g *giving) fieldsFor(owner Owner) *fieldpath.Set {
 
 // mayHaveTaints reports whether all taints of the Node are those of a manager that applies them.
 func (g *giving) mayHaveTaints(owner Owner) bool {
-	taints := labels.KeysOf(maps.Keys(g.node.Labels)).Taints()
+	taints := labels.KeysOf(maps.Keys(g.labels)).Taints()
 	return g.hasAllTaints && taints.Without(owner.Keys) == ""
 }
 

@@ -144,16 +144,3 @@ func add(list []Owner, owner Owner) []Owner {
 	}
 	return append(list, owner)
 }
-
-// annotation holds the owners of a Node in memory.
-const annotation = "nodekeeper.dev/label-owners"
-
-// Note stores the owners of a Node in its metadata, in memory only.
-func Note(n *metav1.PartialObjectMetadata, o Owners) {
-	if delete(n.Annotations, annotation); o != "" {
-		metav1.SetMetaDataAnnotation(&n.ObjectMeta, annotation, string(o))
-	}
-}
-
-// Noted returns the owners of a Node, see [Note].
-func Noted(n *metav1.PartialObjectMetadata) Owners { return Owners(n.Annotations[annotation]) }

@@ -67,11 +67,8 @@ func entry(manager string, operation metav1.ManagedFieldsOperationType, fields s
 
 const restored = `{"f:metadata":{"f:labels":{"f:labels_restored":{},"f:rack":{},"f:team":{}}},"f:spec":{"f:taints":{}}}`
 
-func nodeWith(entries ...metav1.ManagedFieldsEntry) *metav1.PartialObjectMetadata {
-	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
-		Labels: set{"rack": "r7", "team": "blue", "taint:dedicated:NoSchedule": "", labels.Marker: "7"}, ManagedFields: entries,
-	}}
-}
+// own are the labels of a Node.
+func own() set { return set{"rack": "r7", "team": "blue", "taint:dedicated:NoSchedule": ""} }
 
 func TestGiveBackLeavesTheRestNodekeepers(t *testing.T) {
 	for name, tc := range map[string]struct {
@@ -86,7 +83,7 @@ func TestGiveBackLeavesTheRestNodekeepers(t *testing.T) {
 		"a taint that is no more": {owners.Owner{"kubectl-taint", update, "taint:other:NoSchedule"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			entries, err := owners.Of([]owners.Owner{tc.owner}).GiveBack(nodeWith(entry(owners.Processor, update, restored)), false)
+			entries, err := owners.Of([]owners.Owner{tc.owner}).GiveBack([]metav1.ManagedFieldsEntry{entry(owners.Processor, update, restored)}, own(), false)
 			require.NoError(t, err)
 			if tc.want == "" {
 				assert.Nil(t, entries)
@@ -104,25 +101,25 @@ func TestGiveBackLeavesTheRestNodekeepers(t *testing.T) {
 
 func TestTaintsOfWhoAppliesIfThereAreNoOthers(t *testing.T) {
 	to := owners.Of([]owners.Owner{{"argocd", apply, "taint:dedicated:NoSchedule"}})
-	entries, err := to.GiveBack(nodeWith(entry(owners.Processor, update, restored)), true)
+	entries, err := to.GiveBack([]metav1.ManagedFieldsEntry{entry(owners.Processor, update, restored)}, own(), true)
 	require.NoError(t, err)
 	assert.Len(t, entries, 2)
-	n := nodeWith(entry(owners.Processor, update, restored))
-	n.Labels["taint:gpu:NoSchedule"] = ""
-	entries, err = to.GiveBack(n, true)
+	more := own()
+	more["taint:gpu:NoSchedule"] = ""
+	entries, err = to.GiveBack([]metav1.ManagedFieldsEntry{entry(owners.Processor, update, restored)}, more, true)
 	require.NoError(t, err)
 	assert.Nil(t, entries, "the tool would remove what the kubelet registers with")
 }
 
 func TestNodekeeperIsNoOwner(t *testing.T) {
-	entries, err := owners.Of([]owners.Owner{{owners.Processor, update, "rack"}}).GiveBack(nodeWith(entry(owners.Processor, update, restored)), true)
+	entries, err := owners.Of([]owners.Owner{{owners.Processor, update, "rack"}}).GiveBack([]metav1.ManagedFieldsEntry{entry(owners.Processor, update, restored)}, own(), true)
 	require.NoError(t, err)
 	assert.Nil(t, entries)
 }
 
 func TestOwnerWithAnEntryGetsNoOther(t *testing.T) {
 	to := owners.Of([]owners.Owner{{"argocd", apply, "rack"}})
-	entries, err := to.GiveBack(nodeWith(entry("argocd", apply, `{"f:metadata":{"f:labels":{"f:own":{}}}}`), entry(owners.Processor, update, restored)), false)
+	entries, err := to.GiveBack([]metav1.ManagedFieldsEntry{entry("argocd", apply, `{"f:metadata":{"f:labels":{"f:own":{}}}}`), entry(owners.Processor, update, restored)}, own(), false)
 	require.NoError(t, err)
 	require.Len(t, entries, 2)
 	assert.JSONEq(t, `{"f:metadata":{"f:labels":{"f:own":{},"f:rack":{}}}}`, entries[0].FieldsV1.GetRawString())
@@ -135,7 +132,7 @@ func TestNoEntryIsForgottenForAnother(t *testing.T) {
 		entries = append(entries, entry(fmt.Sprint("tool-", i), update, `{"f:metadata":{"f:annotations":{"f:a":{}}}}`))
 	}
 	to := owners.Of([]owners.Owner{{"argocd", apply, "team"}, {"one", update, "rack"}, {"two", update, "rack"}})
-	after, err := to.GiveBack(nodeWith(entries...), false)
+	after, err := to.GiveBack(entries, own(), false)
 	require.NoError(t, err)
 	var managers []string
 	for _, added := range after[len(entries):] {
@@ -145,8 +142,8 @@ func TestNoEntryIsForgottenForAnother(t *testing.T) {
 }
 
 func TestUnreadableOwners(t *testing.T) {
-	_, err := owners.Owners("no JSON").GiveBack(nodeWith(entry(owners.Processor, update, restored)), false)
+	_, err := owners.Owners("no JSON").GiveBack([]metav1.ManagedFieldsEntry{entry(owners.Processor, update, restored)}, own(), false)
 	require.ErrorIs(t, err, owners.ErrUnreadable)
-	_, err = owners.Of([]owners.Owner{{"argocd", apply, "rack"}}).GiveBack(nodeWith(entry(owners.Processor, update, `["f:labels"]`)), false)
+	_, err = owners.Of([]owners.Owner{{"argocd", apply, "rack"}}).GiveBack([]metav1.ManagedFieldsEntry{entry(owners.Processor, update, `["f:labels"]`)}, own(), false)
 	require.ErrorIs(t, err, owners.ErrUnreadable)
 }

@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"nodekeeper.dev/internal/labels"
-	"nodekeeper.dev/internal/nodes"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/plugin/byhand"
 	"nodekeeper.dev/internal/plugin/inspect"
 	"nodekeeper.dev/internal/preserve"
@@ -39,8 +39,7 @@ func node(r *record.Record, uid types.UID, rack string) *inspect.Node {
 		n.Saved = inspect.ParseSaved(r.ConfigMap("records"))
 	}
 	if uid != "" {
-		n.Live = nodes.Metadata("node-1")
-		n.Live.UID, n.Live.ResourceVersion, n.Live.Labels = uid, "250", set{"rack": rack}
+		n.Live = &nodeview.Node{Name: "node-1", UID: uid, Revision: revision.MustParse("250"), Labels: set{"rack": rack}}
 	}
 	return n
 }

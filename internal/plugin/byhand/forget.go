@@ -5,9 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"nodekeeper.dev/internal/nodeview/agents"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/plugin/amount"
 	"nodekeeper.dev/internal/plugin/inspect"
 	"nodekeeper.dev/internal/preserve"
@@ -59,25 +57,23 @@ func Forget(ctx context.Context, c *inspect.Cluster, dry DryRun, n *inspect.Node
 	if err := Forgettable(&again, n.Name, ignorePending); err != nil {
 		return err
 	}
-	var live *preserve.Node
 	if read != nil {
-		if err := identified(ctx, c, read); err != nil {
+		if read, err = identified(ctx, c, read); err != nil {
 			return err
 		}
-		live = preserve.NodeOf(read)
 	}
 	door := &records.Records{Client: dry.Writer(c.Client), Namespace: c.MetadataNamespace}
-	_, err = door.Forget(ctx, n.Saved.Stored(), preserve.Forgotten(n.Name, live, now))
+	_, err = door.Forget(ctx, n.Saved.Stored(), preserve.Forgotten(n.Name, read, now))
 	if errors.Is(err, records.ErrStale) {
 		return fmt.Errorf("node %q is not forgotten: %w", n.Name, ErrChanged)
 	}
 	return err
 }
 
-// identified reads the machine identity of a Node, if it has labels that depend on it.
-func identified(ctx context.Context, c *inspect.Cluster, n *metav1.PartialObjectMetadata) error {
-	if !preserve.HasBound(n.Labels, agents.Machine(n), c.View(n.Name).MachineBound) {
-		return nil
+// identified returns a Node with the identity of its machine, if it has labels that depend on it.
+func identified(ctx context.Context, c *inspect.Cluster, n *nodeview.Node) (*nodeview.Node, error) {
+	if !preserve.HasBound(n.Labels, n.Machine, c.View(n.Name).MachineBound) {
+		return n, nil
 	}
-	return c.Nodes().Identify(ctx, n)
+	return c.Nodes().Identified(ctx, *n)
 }

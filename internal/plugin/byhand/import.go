@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/plugin/inspect"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
@@ -99,7 +100,7 @@ func newImport(cm *corev1.ConfigMap, before *inspect.Node, here types.UID, now r
 	i := Import{Name: cm.Name, wanted: wanted, before: before, bound: bound, record: inspect.ParseSaved(cm).Record} // ReadExported has validated it
 	r := i.record
 	foreign := origin != here || r.Revision.After(now) || r.Restored.Revision.After(now)
-	i.keeps = !overwrite && before.Live != nil && hasHadLabels(preserve.NodeOf(before.Live), *r, foreign)
+	i.keeps = !overwrite && before.Live != nil && hasHadLabels(before.Live, *r, foreign)
 	if foreign || !i.keeps && !i.Stored() && (disowned(r, before) || isEarlier(r, before)) {
 		given := preserve.UserRecord(r.Node, preserve.Saved(*r), now)
 		given.SavedAt, given.Withheld = r.SavedAt, preserve.Apart(*r)
@@ -114,7 +115,7 @@ func newImport(cm *corev1.ConfigMap, before *inspect.Node, here types.UID, now r
 
 // hasHadLabels reports whether a Node has had its saved labels: those of the record, or of one that
 // was restored onto it. The uids and markers of another cluster prove nothing.
-func hasHadLabels(n *preserve.Node, r record.Record, foreign bool) bool {
+func hasHadLabels(n *nodeview.Node, r record.Record, foreign bool) bool {
 	return n.IsRestored() || !foreign && preserve.Owned(r, n.UID, n.Marker)
 }
 
@@ -153,7 +154,7 @@ func disowned(r *record.Record, n *inspect.Node) bool {
 	if n.Live == nil {
 		return false
 	}
-	live := preserve.NodeOf(n.Live)
+	live := n.Live
 	return preserve.Owned(*r, live.UID, live.Marker) && !maps.Equal(live.Labels, r.Labels)
 }
 
@@ -182,7 +183,7 @@ func OwedNow(ctx context.Context, c *inspect.Cluster, away []string) ([]string, 
 	return slices.DeleteFunc(away, func(name string) bool {
 		n := now[name]
 		return n == nil || n.Live == nil || n.Saved.Record == nil ||
-			preserve.Owned(*n.Saved.Record, n.Live.UID, n.Live.Labels[labels.Marker])
+			preserve.Owned(*n.Saved.Record, n.Live.UID, n.Live.Marker)
 	}), nil
 }
 
@@ -206,8 +207,7 @@ func (i *Import) Kept() bool {
 	if !i.keeps || i.Stored() {
 		return false
 	}
-	own, _ := labels.Split(i.before.Live.Labels)
-	return !maps.Equal(own, i.record.Labels)
+	return !maps.Equal(i.before.Live.Labels, i.record.Labels)
 }
 
 // Owed reports whether a live Node must get the labels.
@@ -217,7 +217,7 @@ func (i *Import) Owed() bool {
 		r = i.before.Saved.Record
 	}
 	live := i.before.Live
-	return live != nil && !i.keeps && !preserve.Owned(*r, live.UID, live.Labels[labels.Marker])
+	return live != nil && !i.keeps && !preserve.Owned(*r, live.UID, live.Marker)
 }
 
 // Store stores the record. The write is conditional on the record or floor that was read, or on the

@@ -14,7 +14,7 @@ import (
 
 	"nodekeeper.dev/internal/faults"
 	"nodekeeper.dev/internal/labels"
-	"nodekeeper.dev/internal/nodes"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/plugin/byhand"
 	"nodekeeper.dev/internal/plugin/inspect"
 	"nodekeeper.dev/internal/preserve"
@@ -69,9 +69,8 @@ func TestImportSeesANodeThatComesBackMeanwhile(t *testing.T) {
 			maps.Copy(n.Labels, more)
 			cluster := between(t, func(ctx context.Context, c client.Client) {
 				require.NoError(t, c.Create(ctx, n))
-				live := nodes.Metadata(own.Node)
-				live.UID, live.ResourceVersion, live.Labels = n.UID, "350", n.Labels
-				noted := preserve.Noted(own, preserve.Node{}, *preserve.NodeOf(live), labels.MachineBound{})
+				live := nodeview.Node{Name: own.Node, UID: n.UID, Revision: revision.MustParse("350"), Labels: n.Labels}
+				noted := preserve.Noted(own, nodeview.Node{}, live, labels.MachineBound{})
 				var cm corev1.ConfigMap
 				require.NoError(t, c.Get(ctx, client.ObjectKey{Namespace: "records", Name: own.Node}, &cm))
 				noted.Write(&cm)
@@ -106,7 +105,7 @@ func TestImportKeepsTheNoteOfALaterRestore(t *testing.T) {
 	exported, there := saved(), saved()
 	there.Restored = record.Restoration{UID: "next", Revision: revision.MustParse("280")}
 	live := node(&there, "next", "r1")
-	live.Live.ResourceVersion, live.Live.Labels[labels.Marker] = "280", "100"
+	live.Live.Revision, live.Live.Marker = revision.MustParse("280"), "100"
 	i := byhand.NewImport(byhand.Exported(exported.ConfigMap("records"), "here"), live, "here", revision.MustParse("300"), labels.MachineBound{}, true)
 	assert.True(t, i.Stored() || i.Given(), "it is not stored as it was")
 }

@@ -162,7 +162,7 @@ func PrepareTakeover(ctx context.Context, c *inspect.Cluster, from record.KubeSt
 		return nil, fmt.Errorf("node %q: %w: %s", n.Name, read.Unreadable, n.Saved.Advice())
 	}
 	if n.Live != nil && isTheirs {
-		if err := identified(ctx, c, n.Live); err != nil {
+		if n.Live, err = identified(ctx, c, n.Live); err != nil {
 			return nil, err
 		}
 	}
@@ -183,12 +183,11 @@ func takeOver(from record.KubeStateRSLabels, n *inspect.Node, isTheirs, overwrit
 		t.next = &record.Record{Node: n.Name, Revision: revision.MustParse("1"), Floor: true}
 		has = n.Pending[len(n.Pending)-1].Labels
 		if n.Live != nil {
-			has = preserve.NodeOf(n.Live).Labels
+			has = n.Live.Labels
 		}
 	case n.Live != nil:
-		live := preserve.NodeOf(n.Live)
-		t.Why, has = "the node is there, and keeps the labels that it has", live.Labels
-		forgotten := preserve.Forgotten(n.Name, live, n.Now)
+		t.Why, has = "the node is there, and keeps the labels that it has", n.Live.Labels
+		forgotten := preserve.Forgotten(n.Name, n.Live, n.Now)
 		t.next = &forgotten
 	case hasOwn && !overwrite:
 		t.Why = "nodekeeper has a record of it already"

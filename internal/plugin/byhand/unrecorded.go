@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/plugin/inspect"
 	"nodekeeper.dev/internal/preserve"
 )
@@ -17,7 +16,7 @@ func endMissing(n *inspect.Node) bool {
 	if r == nil || r.Source == "" || r.Ended {
 		return false
 	}
-	return n.Live == nil || !preserve.Owned(*r, n.Live.UID, n.Live.Labels[labels.Marker])
+	return n.Live == nil || !preserve.Owned(*r, n.Live.UID, n.Live.Marker)
 }
 
 // awaitEnd waits until the record has the end of its incarnation, and returns the node.

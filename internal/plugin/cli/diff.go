@@ -11,7 +11,6 @@ import (
 	"nodekeeper.dev/internal/daemon/command"
 	"nodekeeper.dev/internal/plugin/cli/changes"
 	"nodekeeper.dev/internal/plugin/inspect"
-	"nodekeeper.dev/internal/preserve"
 )
 
 func newDiffCommand(p *plugin) *cobra.Command {
@@ -47,17 +46,16 @@ func (p *plugin) diff(ctx context.Context, args []string) error {
 		return fmt.Errorf("nothing is saved of node %q: kubectl nodekeeper save %s saves its labels", n.Name, n.Name)
 	}
 	servers.warn(p.ErrOut, compared, n.Name)
-	live := preserve.NodeOf(n.Live)
-	if maps.Equal(n.Saved.Record.Labels, live.Labels) {
+	if maps.Equal(n.Saved.Record.Labels, n.Live.Labels) {
 		return nil
 	}
-	writeDiff(p.Out, n, live.Labels)
+	writeDiff(p.Out, n, n.Live.Labels)
 	return command.ErrReported
 }
 
 func writeDiff(w io.Writer, n *inspect.Node, live map[string]string) {
 	d := changes.NewWriter(w)
 	d.Minus("-- saved of " + n.Name + ", version " + n.Saved.Record.Revision.String())
-	d.Plus("++ on " + n.Name + ", resourceVersion " + n.Live.ResourceVersion)
+	d.Plus("++ on " + n.Name + ", resourceVersion " + n.Live.Revision.String())
 	d.Write(n.Saved.Record.Labels, live)
 }

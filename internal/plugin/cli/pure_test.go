@@ -16,6 +16,7 @@ import (
 
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodes"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/plugin/byhand"
 	"nodekeeper.dev/internal/plugin/inspect"
 	"nodekeeper.dev/internal/preserve"
@@ -216,7 +217,7 @@ func TestShowSaysWhatAGatedNodeWaitsFor(t *testing.T) {
 			live.UID, live.ResourceVersion, live.Labels = "u", "9", map[string]string{labels.Marker: tc.marker}
 			live.CreationTimestamp = *ago(time.Hour)
 			live.ManagedFields = []metav1.ManagedFieldsEntry{{Time: ago(2 * time.Minute), FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:labels":{"f:labels_restored":{}}}}`)}}
-			n := &inspect.Node{Name: "node-1", Live: live, Saved: tc.saved, Pending: tc.txns}
+			n := &inspect.Node{Name: "node-1", Live: nodeview.View{}.OfMetadata(live), Saved: tc.saved, Pending: tc.txns}
 			var shown bytes.Buffer
 			newShownNode(n, labels.Policy{}).write(&shown, now)
 			assert.Contains(t, shown.String(), tc.want)
@@ -264,8 +265,7 @@ func TestWhyARequestDoesNothing(t *testing.T) {
 		"kubectl nodekeeper diff":        {txn.Added, "owner", "r2"},
 		"it has not got its saved":       {txn.Updated, "stranger", "r2"},
 	} {
-		live := nodes.Metadata("node-1")
-		live.UID, live.ResourceVersion, live.Labels = tc.uid, "9", map[string]string{"rack": tc.rack}
+		live := &nodeview.Node{Name: "node-1", UID: tc.uid, Revision: revision.MustParse("9"), Labels: map[string]string{"rack": tc.rack}}
 		n := &inspect.Node{Name: "node-1", Live: live, Saved: inspect.Saved{Record: &r}}
 		h := &requesting{Requests: byhand.Requests{Cluster: &inspect.Cluster{}, Type: tc.typ, Done: "saved", Policy: func(string) labels.Policy { return labels.Policy{Mode: labels.Replace} }}}
 		request, err := h.Of(n, "node-1")

@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"nodekeeper.dev/internal/daemon/command/output"
-	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/plugin/amount"
 	"nodekeeper.dev/internal/plugin/byhand"
 	"nodekeeper.dev/internal/plugin/cli/changes"
@@ -129,7 +128,7 @@ func (h *requesting) preview(p *plugin, r *byhand.Request) {
 		}
 		after = r.Decision.Record.Labels
 	} else {
-		before, _ = labels.Split(r.Before.Live.Labels)
+		before = r.Before.Live.Labels
 	}
 	changes.Write(p.Out, before, after)
 }

@@ -190,10 +190,10 @@ func (c *cluster) knownNode(ctx context.Context, name string) (*inspect.Node, er
 func newShownNode(n *inspect.Node, policy labels.Policy) *shownNode {
 	s := &shownNode{Name: n.Name, State: n.State(), Pending: newShownPending(n, policy)}
 	if n.Live != nil {
-		live := preserve.NodeOf(n.Live)
-		s.Node = &shownLive{UID: string(live.UID), ResourceVersion: live.Revision.String(), Marker: live.Marker, RestoredAt: inspect.RestoredAt(n.Live)}
-		if closed := nodeview.GatedSince(n.Live); !closed.IsZero() {
-			s.Node.GatedSince = &metav1.Time{Time: closed}
+		live := n.Live
+		s.Node = &shownLive{UID: string(live.UID), ResourceVersion: live.Revision.String(), Marker: live.Marker, RestoredAt: inspect.RestoredAt(live.Marker, live.Managed)}
+		if !live.GatedSince.IsZero() {
+			s.Node.GatedSince = &metav1.Time{Time: live.GatedSince}
 		}
 		s.Node.IsSame = n.Saved.Record != nil && maps.Equal(live.Labels, n.Saved.Record.Labels)
 	}

@@ -9,7 +9,6 @@ import (
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/plugin/inspect"
 	"nodekeeper.dev/internal/plugin/ui"
-	"nodekeeper.dev/internal/preserve"
 )
 
 // uiSource provides the nodes that are open on the page, by live reads.
@@ -98,7 +97,7 @@ func compareAll(n *inspect.Node, policy labels.Policy) []comparedLabel {
 		saved = n.Saved.Record.Labels
 	}
 	if n.Live != nil {
-		live = preserve.NodeOf(n.Live).Labels
+		live = n.Live.Labels
 	}
 	either := maps.Clone(saved)
 	if either == nil {

@@ -55,15 +55,11 @@ func withheldOf(n *inspect.Node, policy labels.Policy) []shownWithheld {
 
 // whyWithheld returns why labels are withheld, and when they are restored.
 func whyWithheld(w record.Withheld, n *inspect.Node, policy labels.Policy) string {
-	var live *preserve.Node
-	if n.Live != nil {
-		live = preserve.NodeOf(n.Live)
-	}
-	mode := preserve.ModeOf(w, policy)
+	live, mode := n.Live, preserve.ModeOf(w, policy)
 	switch {
 	case w.State.IsRestored():
 		return "put back, and not saved yet"
-	case n.Live != nil && w.State.IsRefusedFor(n.Live.UID):
+	case live != nil && w.State.IsRefusedFor(live.UID):
 		return "refused by the API server, see the event LabelRefused of the node; tried again when the node returns next"
 	case mode == labels.Drop:
 		return "--restricted-labels=drop: removed when the node returns next"

@@ -18,13 +18,9 @@ func (n *Node) Forecast(policy labels.Policy, more ...txn.Transaction) []preserv
 		transactions = append(transactions, p.Transaction)
 	}
 	transactions = append(transactions, more...)
-	var live *preserve.Node
-	if n.Live != nil {
-		live = preserve.NodeOf(n.Live)
-	}
 	decisions := make([]preserve.Decision, 0, len(transactions))
 	var effective *preserve.Decision // of a transaction that has several decisions
-	for _, step := range preserve.PlanAt(n.checked, transactions, n.Saved.decisive(), live, policy) {
+	for _, step := range preserve.PlanAt(n.checked, transactions, n.Saved.decisive(), n.Live, policy) {
 		for _, d := range step.Decisions {
 			if effective == nil || d.Action != preserve.Nothing && effective.Action != preserve.Restore {
 				effective = &d

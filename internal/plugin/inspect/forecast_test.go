@@ -14,7 +14,7 @@ import (
 
 	"nodekeeper.dev/internal/faults"
 	"nodekeeper.dev/internal/labels"
-	"nodekeeper.dev/internal/nodes"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/plugin/inspect"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
@@ -30,8 +30,9 @@ func TestForecastHasEachTakeEffectBeforeTheNext(t *testing.T) {
 	event := func(typ txn.Type, uid types.UID, rv, rack string) txn.Transaction {
 		return txn.Transaction{Type: typ, Node: "node-1", UID: uid, Revision: revision.Of(rv), Labels: set{"rack": rack}}
 	}
-	n := inspect.Node{Name: "node-1", Saved: inspect.Saved{Record: r}, Live: nodes.Metadata("node-1")}
-	n.Live.UID, n.Live.ResourceVersion, n.Live.Labels = "second", "22", set{"rack": "own"}
+	n := inspect.Node{Name: "node-1", Saved: inspect.Saved{Record: r}, Live: &nodeview.Node{
+		Name: "node-1", UID: "second", Revision: revision.MustParse("22"), Labels: set{"rack": "own"},
+	}}
 	for _, t := range []txn.Transaction{event(txn.Updated, "first", "11", "r2"), event(txn.Deleted, "first", "12", "r2")} {
 		n.Pending = append(n.Pending, inspect.Pending{Transaction: t})
 	}

@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/internal/daemon/pages"
-	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/queue"
 	"nodekeeper.dev/internal/record"
@@ -22,8 +22,8 @@ import (
 // Node is one node with its record and its transactions.
 type Node struct {
 	Name string
-	// Live is the metadata of the Node, nil if it is away.
-	Live *metav1.PartialObjectMetadata
+	// Live is the Node, nil if it is away.
+	Live *nodeview.Node
 	// Now is the resourceVersion of the list of Nodes when Live was read.
 	Now revision.Revision
 	// Saved is the record.
@@ -120,11 +120,12 @@ func (n *Node) check(now revision.Revision) {
 }
 
 // identify reads the machine identity of a node, if a decision may depend on it.
-func (c *Cluster) identify(ctx context.Context, n *Node) error {
+func (c *Cluster) identify(ctx context.Context, n *Node) (err error) {
 	if n.Live == nil || !preserve.NeedsIdentity([]txn.Transaction{txn.Of(txn.Added, n.Live)}, n.Saved.decisive(), c.View(n.Name).MachineBound) {
 		return nil
 	}
-	return c.Nodes().Identify(ctx, n.Live)
+	n.Live, err = c.Nodes().Identified(ctx, *n.Live)
+	return err
 }
 
 // Known reports whether the node exists, or has a record or transactions. A floor does not count.
@@ -134,21 +135,20 @@ func (n *Node) Known() bool { return n.Live != nil || n.Saved.Object != nil || l
 func (n *Node) State() State {
 	live := liveNode{isThere: n.Live != nil}
 	if n.Live != nil {
-		live.uid, live.marker = n.Live.UID, n.Live.Labels[labels.Marker]
+		live.uid, live.marker = n.Live.UID, n.Live.Marker
 	}
 	return stateOf(live, n.Saved)
 }
 
-// liveNodes returns the metadata of the Nodes for which keep is true, with their views applied. If
-// a view needs the spec, it lists full Nodes in a second pass.
-func (c *Cluster) liveNodes(ctx context.Context, keep func(name string) bool) (map[string]*metav1.PartialObjectMetadata, error) {
-	live, needsSpec := map[string]*metav1.PartialObjectMetadata{}, false
+// liveNodes returns the Nodes for which keep is true. If a view needs the spec, it lists whole Nodes
+// in a second pass.
+func (c *Cluster) liveNodes(ctx context.Context, keep func(name string) bool) (map[string]*nodeview.Node, error) {
+	live, needsSpec := map[string]*nodeview.Node{}, false
 	err := c.Nodes().Each(ctx, func(n *metav1.PartialObjectMetadata) error {
 		if keep(n.Name) {
 			view := c.View(n.Name)
 			needsSpec = needsSpec || view.Preserved.NeedsSpec()
-			view.Apply(n)
-			live[n.Name] = n
+			live[n.Name] = view.OfMetadata(n)
 		}
 		return nil
 	})
@@ -157,11 +157,11 @@ func (c *Cluster) liveNodes(ctx context.Context, keep func(name string) bool) (m
 	}
 	clear(live)
 	newList := func() client.ObjectList { return &corev1.NodeList{} }
-	err = pages.Each(ctx, c.Client, newList, "", func(whole *corev1.Node) (err error) {
+	err = pages.Each(ctx, c.Client, newList, "", func(whole *corev1.Node) error {
 		if keep(whole.Name) {
-			live[whole.Name], err = c.View(whole.Name).Whole(whole)
+			live[whole.Name] = c.View(whole.Name).OfWhole(whole, c.Now())
 		}
-		return err
+		return nil
 	})
 	if err != nil {
 		return nil, fmt.Errorf("listing the nodes: %w", err)

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/preserve"
 )
 
@@ -71,7 +72,7 @@ func (c *Cluster) Events(ctx context.Context, name string) (*Story, error) {
 
 // sortMoments sorts the oldest first, and within a second those of former incarnations before those
 // of the live Node.
-func sortMoments(all []Moment, live *metav1.PartialObjectMetadata) {
+func sortMoments(all []Moment, live *nodeview.Node) {
 	incarnation := func(m Moment) int {
 		if live == nil || m.of == "" || m.of == live.UID {
 			return 1
@@ -89,15 +90,13 @@ func (n *Node) nodeMoments() (all []Moment) {
 		return nil
 	}
 	add := func(at *metav1.Time, format string, args ...any) {
-		if !at.IsZero() {
+		if at != nil {
 			all = append(all, Moment{At: at, Source: "Node", Text: fmt.Sprintf(format, args...), of: n.Live.UID})
 		}
 	}
-	add(&n.Live.CreationTimestamp, "the Node was created, with uid %s", n.Live.UID)
-	if marker := n.Live.Labels[labels.Marker]; marker != labels.Pending {
-		add(RestoredAt(n.Live), "it got the labels of version %s", marker)
-	}
-	add(n.Live.DeletionTimestamp, "the Node was deleted, and waits for its finalizers: %s", strings.Join(n.Live.Finalizers, ", "))
+	add(timeOf(n.Live.Created), "the Node was created, with uid %s", n.Live.UID)
+	add(RestoredAt(n.Live.Marker, n.Live.Managed), "it got the labels of version %s", n.Live.Marker)
+	add(timeOf(n.Live.DeletedAt), "the Node was deleted, and waits for its finalizers: %s", strings.Join(n.Live.Finalizers, ", "))
 	return all
 }
 
@@ -193,7 +192,7 @@ func (n *Node) LabelReasons(policy labels.Policy) []LabelReason {
 	if n.Live == nil || r == nil {
 		return nil
 	}
-	live := preserve.NodeOf(n.Live)
+	live := n.Live
 	var goal map[string]string // of the pending restore, nil if none is pending
 	for _, d := range n.Forecast(policy) {
 		if d.Action == preserve.Restore {

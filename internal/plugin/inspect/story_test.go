@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/plugin/inspect"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
@@ -55,7 +56,7 @@ func TestLabelReasons(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n := &inspect.Node{
 				Name: "node-1",
-				Live: &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: "b", ResourceVersion: "30", Labels: now}},
+				Live: &nodeview.Node{Name: "node-1", UID: "b", Revision: revision.MustParse("30"), Labels: now},
 				Saved: inspect.Saved{Record: &record.Record{
 					Node: "node-1", Labels: saved, Machine: labels.KeysOf(slices.Values([]string{"pool"})), Revision: revision.MustParse("10"), Source: "a",
 				}},
@@ -87,7 +88,7 @@ func TestStoryOfOneSecond(t *testing.T) {
 	}
 	n := &inspect.Node{
 		Name:  "node-1",
-		Live:  &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: "new", CreationTimestamp: metav1.NewTime(second)}},
+		Live:  &nodeview.Node{Name: "node-1", UID: "new", Created: second},
 		Saved: inspect.Saved{Record: &record.Record{Node: "node-1", Revision: revision.MustParse("10"), Source: "old", SavedAt: second}},
 	}
 	story, err := clusterOf(

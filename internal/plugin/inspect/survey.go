@@ -193,13 +193,13 @@ func (c *Cluster) summarizeNodes(ctx context.Context, selector apilabels.Selecto
 func summarizeNode(n *metav1.PartialObjectMetadata, selector apilabels.Selector) nodeSummary {
 	summary := nodeSummary{
 		live:       liveNode{isThere: true, uid: n.UID, marker: n.Labels[labels.Marker]},
-		restoredAt: RestoredAt(n),
+		restoredAt: RestoredAt(n.Labels[labels.Marker], n.ManagedFields),
 		isMatched:  selector.Matches(apilabels.Set(n.Labels)),
 	}
-	if nodes.WaitsForFinalizer(n) {
+	if nodes.IsLast(n.Finalizers) {
 		summary.waitingSince = n.DeletionTimestamp
 	}
-	if summary.gatedSince = timeOf(nodeview.GatedSince(n)); summary.gatedSince == nil {
+	if summary.gatedSince = timeOf(nodeview.GatedSince(&n.ObjectMeta)); summary.gatedSince == nil {
 		summary.isTainted = nodeview.TaintsSetAt(n.ManagedFields) != nil
 	}
 	return summary
@@ -268,13 +268,14 @@ func summarize(name string, n nodeSummary, saved savedSummary, deletions []time.
 	return s
 }
 
-// RestoredAt returns when the labels of a Node were restored, which is when its marker was written.
-// It is nil if they were not, or if the time is unknown.
-func RestoredAt(n *metav1.PartialObjectMetadata) *metav1.Time {
-	if marker := n.Labels[labels.Marker]; marker == "" || marker == labels.Pending {
+// RestoredAt returns when the labels of a Node with this marker and these managedFields were
+// restored, which is when its marker was written. It is nil if they were not, or if the time is
+// unknown.
+func RestoredAt(marker string, managed []metav1.ManagedFieldsEntry) *metav1.Time {
+	if marker == "" || marker == labels.Pending {
 		return nil
 	}
-	return nodeview.MarkerSetAt(n)
+	return nodeview.MarkerSetAt(managed)
 }
 
 func timeOf(t time.Time) *metav1.Time {

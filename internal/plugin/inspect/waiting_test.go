@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/internal/faults"
-	"nodekeeper.dev/internal/nodes"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/plugin/inspect"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/ring/hashring"
@@ -142,8 +142,7 @@ func TestLastWarningIsOneThatSaysWhy(t *testing.T) {
 	normal := warning("LabelsRestoreFailed", "u", time.Second)
 	normal.Type = corev1.EventTypeNormal
 	deleted := pending(txn.Updated, time.Minute)
-	deleted.Live = nodes.Metadata("node-1")
-	deleted.Live.UID, deleted.Live.DeletionTimestamp = "u", new(metav1.Now())
+	deleted.Live = &nodeview.Node{Name: "node-1", UID: "u", DeletedAt: time.Now()}
 	for name, tc := range map[string]struct {
 		node   *inspect.Node
 		events []client.Object

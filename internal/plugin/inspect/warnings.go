@@ -55,7 +55,7 @@ func (n *Node) waitsBecauseOf(event *eventsv1.Event) bool {
 			return t.Type == txn.Added && t.UID == event.Regarding.UID
 		})
 	case reasons.DeletionWaits:
-		return n.Live != nil && n.Live.DeletionTimestamp != nil && n.Live.UID == event.Regarding.UID
+		return n.Live != nil && n.Live.IsDeleting() && n.Live.UID == event.Regarding.UID
 	case reasons.RecordUnreadable:
 		return n.Saved.Unreadable != nil && n.Saved.Object.UID == event.Regarding.UID
 	}

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/plugin/inspect"
 	"nodekeeper.dev/internal/plugin/ui"
 	"nodekeeper.dev/internal/record"
@@ -76,7 +77,7 @@ func recordOf(n *metav1.PartialObjectMetadata) *corev1.ConfigMap {
 }
 
 func transactionOf(typ txn.Type, n *metav1.PartialObjectMetadata) *corev1.ConfigMap {
-	tx := txn.Of(typ, n)
+	tx := txn.Of(typ, nodeview.View{}.OfMetadata(n.DeepCopy()))
 	tx.ObservedAt = time.Now()
 	return tx.ConfigMap("transactions")
 }

@@ -11,16 +11,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodes"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/nodeview/owners"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
@@ -38,21 +37,21 @@ const maxIdle = 2 * maxConflicts
 
 // Nodes reads and writes live Nodes.
 type Nodes interface {
-	// Get returns the metadata of a Node, or nil if it does not exist. GetIdentified also returns the
-	// identity of its machine, see [identity.Noted].
-	Get(ctx context.Context, name string) (*metav1.PartialObjectMetadata, error)
-	GetIdentified(ctx context.Context, name string) (*metav1.PartialObjectMetadata, error)
+	// Get returns a Node, or nil if it does not exist. GetIdentified also returns its taints and the
+	// identity of its machine.
+	Get(ctx context.Context, name string) (*nodeview.Node, error)
+	GetIdentified(ctx context.Context, name string) (*nodeview.Node, error)
 	// Now returns the current revision of all Nodes.
 	Now(ctx context.Context) (revision.Revision, error)
 	// Relabel replaces the labels of a Node, conditional on the Node that was read: all of it, or if
 	// that read began only just before, what is replaced and the marker. It returns the resulting
 	// Node, with the identity that was read, or [nodes.ErrStale].
-	Relabel(ctx context.Context, read *metav1.PartialObjectMetadata, wanted map[string]string, readAt time.Time) (*metav1.PartialObjectMetadata, error)
+	Relabel(ctx context.Context, read *nodeview.Node, wanted nodes.Wanted, readAt time.Time) (*nodeview.Node, error)
 	// GiveBack gives the labels that restores have set on the Node back to their owners, unless it has
 	// others by now. It returns [nodes.ErrStale] if others keep changing the Node.
-	GiveBack(ctx context.Context, read *metav1.PartialObjectMetadata, to owners.Owners) error
+	GiveBack(ctx context.Context, read *nodeview.Node, to owners.Owners) error
 	// TryRelabel is a dry run of Relabel.
-	TryRelabel(ctx context.Context, read *metav1.PartialObjectMetadata, wanted map[string]string, readAt time.Time) error
+	TryRelabel(ctx context.Context, read *nodeview.Node, wanted nodes.Wanted, readAt time.Time) error
 }
 
 // Records reads and writes the records of nodes.
@@ -69,7 +68,7 @@ type Records interface {
 type Observer interface {
 	// Applied receives a transaction that has had its effect, and the decision that it rested on.
 	// After a restore node is the resulting Node; otherwise it is nil.
-	Applied(ctx context.Context, t txn.Transaction, d preserve.Decision, node *metav1.PartialObjectMetadata)
+	Applied(ctx context.Context, t txn.Transaction, d preserve.Decision, node *nodeview.Node)
 	// Withheld receives the labels of a machine that a transaction's Node does not get. It is called
 	// once by the restore, and once when labels stop waiting.
 	Withheld(ctx context.Context, t txn.Transaction, held preserve.Held)
@@ -118,7 +117,7 @@ type Applier struct {
 	Policy   labels.Policy
 	Observer Observer
 	// Plan replaces [preserve.PlanAt] in tests that break a rule on purpose. Nil means preserve.PlanAt.
-	Plan func(now revision.Revision, queue []txn.Transaction, r *record.Record, n *preserve.Node) []preserve.Step
+	Plan func(now revision.Revision, queue []txn.Transaction, r *record.Record, n *nodeview.Node) []preserve.Step
 
 	latest latest
 }
@@ -126,7 +125,7 @@ type Applier struct {
 // known is the input of a plan. The zero value means that nothing has been read.
 type known struct {
 	stored records.Stored
-	node   *metav1.PartialObjectMetadata
+	node   *nodeview.Node
 	// readAt is when the read of the Node began.
 	readAt time.Time
 	// nodeRead reports whether the Node was read. The node is nil if it was not, or if there is none.
@@ -320,7 +319,7 @@ func (a *Applier) readNode(ctx context.Context, queue []txn.Transaction, k *know
 	if err == nil && !identified && k.node != nil {
 		// The note of a restore may save a label that a user has trusted since, together with the
 		// identity. And the startup taint can be removed only from the complete list of taints.
-		if n := preserve.NodeOf(k.node); n.Gated || preserve.HasBound(n.Labels, n.Machine, a.Policy.MachineBound) {
+		if n := k.node; n.Gated || preserve.HasBound(n.Labels, n.Machine, a.Policy.MachineBound) {
 			identified = true
 			k.node, err = a.Nodes.GetIdentified(ctx, queue[0].Node)
 		}
@@ -334,14 +333,10 @@ func (a *Applier) planned(ctx context.Context, queue []txn.Transaction, k *known
 	if err != nil {
 		return nil, err
 	}
-	var node *preserve.Node
-	if k.node != nil {
-		node = preserve.NodeOf(k.node)
-	}
 	if a.Plan != nil {
-		return a.Plan(now, queue, k.stored.Record, node), nil
+		return a.Plan(now, queue, k.stored.Record, k.node), nil
 	}
-	return preserve.PlanAt(now, queue, k.stored.Record, node, a.Policy), nil
+	return preserve.PlanAt(now, queue, k.stored.Record, k.node, a.Policy), nil
 }
 
 // execute executes a plan up to its first write of the Node. The next plan needs the answer to that
@@ -428,8 +423,7 @@ func (a *Applier) save(ctx context.Context, next record.Record, k *known) error 
 // then gives the labels back to their owners. After a crash in between the next attempt finds the
 // marker, or the note. If a label is refused, it is set aside instead.
 func (a *Applier) restore(ctx context.Context, t txn.Transaction, step preserve.Step, k *known) (isSetAside bool, err error) {
-	wanted := maps.Clone(step.Labels)
-	wanted[labels.Marker] = step.Marker
+	wanted := nodes.Wanted{Labels: step.Labels, Marker: step.Marker}
 	read := k.node
 	if err := a.relabel(ctx, t, step, wanted, k); err != nil {
 		if refusal := asRefused(err); refusal != nil {
@@ -441,7 +435,7 @@ func (a *Applier) restore(ctx context.Context, t txn.Transaction, step preserve.
 		a.Observer.Withheld(ctx, t, held)
 	}
 	// Note the answer, not the request: admission plugins may add and remove labels.
-	if err := a.save(ctx, preserve.Noted(*k.stored.Record, *preserve.NodeOf(read), *preserve.NodeOf(k.node), a.Policy.MachineBound), k); err != nil {
+	if err := a.save(ctx, preserve.Noted(*k.stored.Record, *read, *k.node, a.Policy.MachineBound), k); err != nil {
 		return false, err
 	}
 	return false, a.giveBack(ctx, t, k)
@@ -449,12 +443,11 @@ func (a *Applier) restore(ctx context.Context, t txn.Transaction, step preserve.
 
 // open removes the startup taint and the marker from a Node, and keeps its labels.
 func (a *Applier) open(ctx context.Context, t txn.Transaction, step preserve.Step, k *known) error {
-	own, _ := labels.Split(k.node.Labels)
-	return a.relabel(ctx, t, step, own, k)
+	return a.relabel(ctx, t, step, nodes.Wanted{Labels: k.node.Labels}, k)
 }
 
 // relabel replaces the labels of the known Node, and removes its startup taint if it has one.
-func (a *Applier) relabel(ctx context.Context, t txn.Transaction, step preserve.Step, wanted map[string]string, k *known) error {
+func (a *Applier) relabel(ctx context.Context, t txn.Transaction, step preserve.Step, wanted nodes.Wanted, k *known) error {
 	began := time.Now()
 	node, err := a.Nodes.Relabel(ctx, k.node, wanted, k.readAt)
 	if nodes.Refused(err) {

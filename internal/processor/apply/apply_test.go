@@ -14,8 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
-	"nodekeeper.dev/internal/labels"
-	"nodekeeper.dev/internal/nodes"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/processor/apply"
 	"nodekeeper.dev/internal/record"
@@ -28,8 +27,8 @@ import (
 // that its kubelet set.
 func returned() *cluster {
 	c := &cluster{rv: 1000}
-	c.node = nodes.Metadata("node-1")
-	c.node.UID, c.node.ResourceVersion, c.node.Labels = "b", "100", set{"new": "n"}
+	c.node = &nodeview.Node{Name: "node-1"}
+	c.node.UID, c.node.Revision, c.node.Labels = "b", revision.MustParse("100"), set{"new": "n"}
 	c.keep(record.Record{Node: "node-1", Labels: set{"rack": "r1"}, Revision: revision.MustParse("50"), Source: "a"})
 	return c
 }
@@ -116,7 +115,7 @@ func TestRestoreNotesTheLabelsOfTheAnswer(t *testing.T) {
 	c.mustApply(t, added)
 	assert.Equal(t, set{"stamped": "yes"}, c.stored.Record.Labels)
 	assert.Equal(t, types.UID("b"), c.stored.Record.Source)
-	assert.Equal(t, c.node.ResourceVersion, c.stored.Record.Revision.String())
+	assert.Equal(t, c.node.Revision.String(), c.stored.Record.Revision.String())
 }
 
 func TestConflictMakesEveryReadLive(t *testing.T) {
@@ -125,7 +124,7 @@ func TestConflictMakesEveryReadLive(t *testing.T) {
 	behind := c.stored
 	c.cached = &behind
 	// Another process has saved the end, restored its labels onto b, and noted the restore.
-	c.node.Labels, c.node.ResourceVersion = set{"rack": "edited", labels.Marker: "70"}, "111"
+	c.node.Labels, c.node.Marker, c.node.Revision = set{"rack": "edited"}, "70", revision.MustParse("111")
 	c.keep(record.Record{
 		Node: "node-1", Labels: set{"rack": "r3"}, Revision: revision.MustParse("70"), Source: "a",
 		Restored: record.Restoration{UID: "b", Revision: revision.MustParse("110")},
@@ -153,13 +152,13 @@ func TestNothingIsDroppedOnACachedRead(t *testing.T) {
 func TestRecordOfAnEarlierHistoryIsRenewed(t *testing.T) {
 	t.Parallel()
 	c := returned()
-	c.now, c.node.UID, c.node.ResourceVersion = "40", "a", "35"
+	c.now, c.node.UID, c.node.Revision = "40", "a", revision.MustParse("35")
 	c.mustApply(t, event(txn.Updated, "a", "30", set{"new": "n"}))
 	assert.Equal(t, []string{"cached", "now", "get node", "write"}, c.calls)
 	assert.Equal(t, record.Record{Node: "node-1", Labels: set{"new": "n"}, Revision: revision.MustParse("35"), Source: "a"}, *c.stored.Record)
 	assert.Equal(t, []string{"30"}, c.renewed)
 
-	c.calls, c.node.ResourceVersion = nil, "60"
+	c.calls, c.node.Revision = nil, revision.MustParse("60")
 	c.mustApply(t, event(txn.Updated, "a", "60", set{"new": "m"}))
 	assert.Equal(t, []string{"cached", "write"}, c.calls, "it is of this history now")
 	assert.Len(t, c.renewed, 1)
@@ -183,7 +182,7 @@ func TestConflictsInARowEndTheAttempt(t *testing.T) {
 	c := returned()
 	c.before = func(call string) error {
 		if call == "relabel" {
-			c.node.ResourceVersion = c.next() // another client writes the Node continuously
+			c.node.Revision = c.next() // another client writes the Node continuously
 		}
 		return nil
 	}
@@ -191,7 +190,7 @@ func TestConflictsInARowEndTheAttempt(t *testing.T) {
 	require.ErrorContains(t, err, "conflicts in a row")
 	assert.Equal(t, 1, settled, "the end is saved")
 	assert.Len(t, c.stale, 10)
-	assert.NotContains(t, c.node.Labels, labels.Marker)
+	assert.Empty(t, c.node.Marker)
 }
 
 // A lost answer ends the attempt. The next attempt finds the write, and writes no label twice.
@@ -215,8 +214,8 @@ func TestLostAnswersAreFoundByTheNextAttempt(t *testing.T) {
 			} else {
 				require.ErrorIs(t, err, errOut)
 				// A user edits the restored labels.
-				if c.node.Labels[labels.Marker] != "" {
-					c.node.Labels["rack"], c.node.ResourceVersion = "edited", c.next()
+				if c.node.Marker != "" {
+					c.node.Labels["rack"], c.node.Revision = "edited", c.next()
 				}
 			}
 			c.mustApply(t, queue[settled:]...)

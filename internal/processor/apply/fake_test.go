@@ -12,11 +12,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodes"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/nodeview/identity"
 	"nodekeeper.dev/internal/nodeview/owners"
 	"nodekeeper.dev/internal/preserve"
@@ -32,7 +32,7 @@ type set = map[string]string
 // cluster holds a Node and its record, and logs the calls on them. It implements everything that an
 // Applier needs.
 type cluster struct {
-	node   *metav1.PartialObjectMetadata
+	node   *nodeview.Node
 	says   identity.Identity // the identity of the Node's machine
 	now    string            // the revision of all Nodes; "": later than everything
 	stored records.Stored
@@ -86,26 +86,37 @@ func (c *cluster) do(call string, work func() error) error {
 	return nil
 }
 
-func (c *cluster) next() string {
+func (c *cluster) next() revision.Revision {
 	c.rv++
-	return strconv.Itoa(c.rv)
+	return revision.MustParse(strconv.Itoa(c.rv))
 }
 
 type nodeDoor struct{ *cluster }
 
-func (d nodeDoor) Get(context.Context, string) (n *metav1.PartialObjectMetadata, err error) {
+func (d nodeDoor) Get(context.Context, string) (n *nodeview.Node, err error) {
 	err = d.do("get node", func() error {
-		n = d.node.DeepCopy()
+		n = d.read(false)
 		return nil
 	})
 	return n, err
 }
 
-func (d nodeDoor) GetIdentified(context.Context, string) (n *metav1.PartialObjectMetadata, err error) {
+// read returns the Node, with its identity or without.
+func (c *cluster) read(identified bool) *nodeview.Node {
+	if c.node == nil {
+		return nil
+	}
+	n := *c.node
+	n.Labels = maps.Clone(n.Labels)
+	if identified {
+		n = n.With(c.says, time.Now())
+	}
+	return &n
+}
+
+func (d nodeDoor) GetIdentified(context.Context, string) (n *nodeview.Node, err error) {
 	err = d.do("identify node", func() error {
-		if n = d.node.DeepCopy(); n != nil {
-			identity.Note(n, d.says)
-		}
+		n = d.read(true)
 		return nil
 	})
 	return n, err
@@ -119,62 +130,66 @@ func (d nodeDoor) Now(context.Context) (now revision.Revision, err error) {
 	return now, err
 }
 
-func (d nodeDoor) Relabel(_ context.Context, read *metav1.PartialObjectMetadata, own set, _ time.Time) (n *metav1.PartialObjectMetadata, err error) {
+func (d nodeDoor) Relabel(_ context.Context, read *nodeview.Node, wanted nodes.Wanted, _ time.Time) (n *nodeview.Node, err error) {
 	err = d.do("relabel", func() error {
-		if d.node == nil || d.node.UID != read.UID || d.node.ResourceVersion != read.ResourceVersion {
+		if d.node == nil || d.node.UID != read.UID || d.node.Revision != read.Revision {
 			return nodes.ErrStale
 		}
-		if err := d.check(own); err != nil {
+		if err := d.check(wanted); err != nil {
 			return err
 		}
-		d.node.Labels, d.node.ResourceVersion = maps.Clone(own), d.next()
+		own := maps.Clone(wanted.Labels)
 		if d.mutate != nil {
-			d.mutate(d.node.Labels)
+			d.mutate(own)
 		}
-		n = d.node.DeepCopy()
-		if said, isRead := identity.Noted(read); isRead {
-			identity.Note(n, said)
-		}
+		d.node.Labels, d.node.Marker, d.node.Revision = own, wanted.Marker, d.next()
+		n = d.read(read.IdentityRead)
 		return nil
 	})
 	return n, err
 }
 
-func (d nodeDoor) GiveBack(_ context.Context, read *metav1.PartialObjectMetadata, to owners.Owners) error {
-	if to == "" || d.node != nil && to == owners.Noted(d.node) {
+func (d nodeDoor) GiveBack(_ context.Context, read *nodeview.Node, to owners.Owners) error {
+	if to == "" || d.node != nil && to == d.node.Owners {
 		return nil
 	}
 	return d.do("give back", func() error {
 		if d.node == nil || d.node.UID != read.UID {
 			return nodes.ErrStale
 		}
-		owners.Note(d.node, to)
-		d.node.ResourceVersion = d.next()
+		d.node.Owners, d.node.Revision = to, d.next()
 		return nil
 	})
 }
 
-func (d nodeDoor) TryRelabel(_ context.Context, read *metav1.PartialObjectMetadata, own set, _ time.Time) error {
+func (d nodeDoor) TryRelabel(_ context.Context, read *nodeview.Node, wanted nodes.Wanted, _ time.Time) error {
 	return d.do("try", func() error {
-		if d.node == nil || d.node.UID != read.UID || d.node.ResourceVersion != read.ResourceVersion {
+		if d.node == nil || d.node.UID != read.UID || d.node.Revision != read.Revision {
 			return nodes.ErrStale
 		}
-		return d.check(own)
+		return d.check(wanted)
 	})
 }
 
 // check returns the refusal of a write of the Node, or nil.
-func (c *cluster) check(own set) error {
+func (c *cluster) check(wanted nodes.Wanted) error {
+	if c.refuses[labels.Marker] && wanted.Marker != c.node.Marker {
+		return guarded(labels.Marker)
+	}
 	for key := range c.refuses {
 		former, wasThere := c.node.Labels[key]
-		if value, isThere := own[key]; wasThere != isThere || former != value {
-			return apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "node-1", errors.New(key+" is guarded"))
+		if value, isThere := wanted.Labels[key]; wasThere != isThere || former != value {
+			return guarded(key)
 		}
 	}
 	if c.refusal != nil {
-		return c.refusal(own)
+		return c.refusal(wanted.Labels)
 	}
 	return nil
+}
+
+func guarded(key string) error {
+	return apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "node-1", errors.New(key+" is guarded"))
 }
 
 type recordDoor struct{ *cluster }
@@ -217,11 +232,11 @@ func (d recordDoor) Write(_ context.Context, read records.Stored, next record.Re
 // keep stores r as the record.
 func (c *cluster) keep(r record.Record) {
 	cm := r.ConfigMap("records")
-	cm.ResourceVersion = c.next()
+	cm.ResourceVersion = c.next().String()
 	c.stored = records.Stored{Record: &r, Object: cm}
 }
 
-func (c *cluster) Applied(_ context.Context, t txn.Transaction, d preserve.Decision, _ *metav1.PartialObjectMetadata) {
+func (c *cluster) Applied(_ context.Context, t txn.Transaction, d preserve.Decision, _ *nodeview.Node) {
 	c.applied = append(c.applied, fmt.Sprintf("%s: %s", t.Revision, d.Action))
 }
 

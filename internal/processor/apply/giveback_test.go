@@ -30,7 +30,7 @@ func TestRestoreGivesLabelsBackOnceItIsNoted(t *testing.T) {
 	c, added := returnedTo()
 	c.mustApply(t, added)
 	assert.Equal(t, []string{"relabel", "write", "give back"}, c.calls[len(c.calls)-3:])
-	assert.Equal(t, byArgoCD, owners.Noted(c.node))
+	assert.Equal(t, byArgoCD, c.node.Owners)
 	assert.Equal(t, byArgoCD, c.stored.Record.Owners, "the next restore gives them back, too")
 }
 
@@ -62,7 +62,7 @@ func TestInterruptedRestoreGivesLabelsBack(t *testing.T) {
 		require.Error(t, err, call)
 		c.before = nil
 		c.mustApply(t, added)
-		assert.Equal(t, byArgoCD, owners.Noted(c.node), call)
+		assert.Equal(t, byArgoCD, c.node.Owners, call)
 		assert.Equal(t, byArgoCD, c.stored.Record.Owners, call)
 	}
 }

@@ -48,7 +48,7 @@ func (a *Applier) present(ctx context.Context, queue []txn.Transaction, k *known
 		seen = revision.Max(seen, t.Revision)
 	}
 	if k.node != nil {
-		seen = revision.Max(seen, revision.Of(k.node.ResourceVersion))
+		seen = revision.Max(seen, k.node.Revision)
 	}
 	if !hasEarlier && !preserve.Ahead(k.stored.Record, seen) {
 		return revision.Revision{}, nil
@@ -61,7 +61,7 @@ func (a *Applier) present(ctx context.Context, queue []txn.Transaction, k *known
 		err = a.readNode(ctx, queue, k, preserve.NeedsIdentity(queue, k.stored.Record, a.Policy.MachineBound))
 	}
 	if k.node != nil {
-		now = revision.Max(now, revision.Of(k.node.ResourceVersion))
+		now = revision.Max(now, k.node.Revision)
 	}
 	return now, err
 }

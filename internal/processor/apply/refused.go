@@ -15,7 +15,7 @@ import (
 
 // setAside withholds labels that the API server has refused to set, so that the others can be
 // restored. It returns the refusal if it is not about the labels.
-func (a *Applier) setAside(ctx context.Context, t txn.Transaction, wanted map[string]string, k *known, refusal *RefusedError) error {
+func (a *Applier) setAside(ctx context.Context, t txn.Transaction, wanted nodes.Wanted, k *known, refusal *RefusedError) error {
 	keys, err := a.refused(ctx, wanted, k)
 	if err != nil {
 		return err
@@ -23,7 +23,7 @@ func (a *Applier) setAside(ctx context.Context, t txn.Transaction, wanted map[st
 	if keys == "" {
 		return refusal
 	}
-	next, done := preserve.SetAside(*k.stored.Record, preserve.NodeOf(k.node), keys, a.Policy)
+	next, done := preserve.SetAside(*k.stored.Record, k.node, keys, a.Policy)
 	if !done {
 		return refusal
 	}
@@ -43,15 +43,14 @@ func (a *Applier) setAside(ctx context.Context, t txn.Transaction, wanted map[st
 // Node, since there are seldom more, and otherwise all. It returns none if the API server refuses the
 // restore even without any change of a label, or if nodekeeper's own policies refuse a taint or an
 // annotation: then a component is not installed, and all of them come back once it is.
-func (a *Applier) refused(ctx context.Context, wanted map[string]string, k *known) (labels.Keys, error) {
-	has, _ := labels.Split(k.node.Labels)
-	gets, _ := labels.Split(wanted)
-	changed := labels.Differing(has, gets)
+func (a *Applier) refused(ctx context.Context, wanted nodes.Wanted, k *known) (labels.Keys, error) {
+	changed := labels.Differing(k.node.Labels, wanted.Labels)
 	if len(changed) == 0 {
 		return "", nil
 	}
 	try := func(accepted, more []string) (refusal, err error) {
-		err = a.Nodes.TryRelabel(ctx, k.node, withOnly(wanted, k.node.Labels, changed, slices.Concat(accepted, more)), k.readAt)
+		some := withOnly(wanted.Labels, k.node.Labels, changed, slices.Concat(accepted, more))
+		err = a.Nodes.TryRelabel(ctx, k.node, nodes.Wanted{Labels: some, Marker: wanted.Marker}, k.readAt)
 		if nodes.Refused(err) {
 			return err, nil
 		}

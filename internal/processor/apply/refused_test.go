@@ -15,6 +15,7 @@ import (
 
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodes"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/processor/apply"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
@@ -33,7 +34,7 @@ func many(count int) set {
 // returnedWith is like [returned] with other labels of the record and of the Node.
 func returnedWith(saved, own set) (*cluster, txn.Transaction) {
 	c := returned()
-	c.node.Labels = maps.Clone(own)
+	c.node.Labels, c.node.Marker = maps.Clone(own), ""
 	c.keep(record.Record{Node: "node-1", Labels: saved, Revision: revision.MustParse("50"), Source: "a"})
 	return c, event(txn.Added, "b", "100", own)
 }
@@ -57,7 +58,7 @@ func TestRefusedLabelHoldsUpNoOther(t *testing.T) {
 
 		want := many(count)
 		delete(want, culprit)
-		own, marker := labels.Split(c.node.Labels)
+		own, marker := c.node.Labels, c.node.Marker
 		assert.Equal(t, want, own, culprit)
 		assert.NotEmpty(t, marker)
 		assert.Equal(t, []string{fmt.Sprintf(`100: %s: nodes "node-1" is forbidden: %s is guarded`, culprit, culprit)}, c.refused)
@@ -68,9 +69,9 @@ func TestRefusedLabelHoldsUpNoOther(t *testing.T) {
 		require.Equal(t, set{culprit: "v"}, c.stored.Record.Withheld[0].Labels)
 		_, err := record.Parse(c.stored.Object)
 		require.NoError(t, err)
-		c.refuses, c.node.UID, c.node.Labels, c.node.ResourceVersion = nil, "c", set{"own": "x"}, "3000"
+		c.refuses, c.node = nil, &nodeview.Node{Name: "node-1", UID: "c", Labels: set{"own": "x"}, Revision: revision.MustParse("3000"), Ownership: c.node.Ownership}
 		c.mustApply(t, event(txn.Added, "c", "3000", set{"own": "x"}))
-		own, _ = labels.Split(c.node.Labels)
+		own = c.node.Labels
 		assert.Equal(t, many(count), own)
 		assert.Empty(t, c.stored.Record.Withheld)
 	}
@@ -80,7 +81,7 @@ func TestSeveralRefusedLabels(t *testing.T) {
 	c, added := returnedWith(set{"a": "1", "b": "1", "c": "1", "d": "1"}, set{"c": "own"})
 	c.refuses = map[string]bool{"a": true, "c": true, "d": true}
 	c.mustApply(t, added)
-	own, _ := labels.Split(c.node.Labels)
+	own := c.node.Labels
 	assert.Equal(t, set{"b": "1", "c": "own"}, own)
 	assert.Len(t, c.refused, 3)
 	c.calls = nil
@@ -92,7 +93,7 @@ func TestSeveralRefusedLabels(t *testing.T) {
 func TestRefusedLabelStaysSavedUntilAUserSetsIt(t *testing.T) {
 	c, added := returnedWith(set{"pool": "a", "rack": "r1"}, set{"pool": "b"})
 	added.Machine = "pool"
-	c.node.Annotations = set{"nodekeeper.dev/machine-labels": "pool"}
+	c.node.Machine = "pool"
 	c.refuses = map[string]bool{"pool": true}
 	c.mustApply(t, added)
 	require.Equal(t, set{"pool": "b", "rack": "r1"}, c.stored.Record.Labels)
@@ -107,7 +108,7 @@ func TestRefusedLabelStaysSavedUntilAUserSetsIt(t *testing.T) {
 	require.Len(t, c.stored.Record.Withheld, 1)
 
 	// It is refused again on the next incarnation, whose machine has a value of its own, too.
-	c.node.UID, c.node.ResourceVersion, c.node.Labels = "c", "9100", set{"pool": "b"}
+	c.node.UID, c.node.Revision, c.node.Labels, c.node.Marker = "c", revision.MustParse("9100"), set{"pool": "b"}, ""
 	again := event(txn.Added, "c", "9100", set{"pool": "b"})
 	again.Machine = "pool"
 	c.mustApply(t, again)
@@ -125,7 +126,7 @@ func TestRefusedRemoval(t *testing.T) {
 	c, added := returnedWith(set{"a": "1", "b": "1"}, set{"template": "x", "other": "y"})
 	c.refuses = map[string]bool{"template": true}
 	c.mustApply(t, added)
-	own, _ := labels.Split(c.node.Labels)
+	own := c.node.Labels
 	assert.Equal(t, set{"a": "1", "b": "1", "template": "x"}, own)
 	assert.Equal(t, own, c.stored.Record.Labels)
 	assert.Empty(t, c.stored.Record.Withheld)
@@ -166,7 +167,7 @@ func TestFewOfManyLabelsAreRefused(t *testing.T) {
 	c, added := returnedWith(many(90), nil)
 	c.refuses = map[string]bool{"l05": true, "l06": true, "l50": true, "l89": true}
 	c.mustApply(t, added)
-	own, _ := labels.Split(c.node.Labels)
+	own := c.node.Labels
 	assert.Len(t, own, 86)
 	assert.Len(t, c.refused, 4)
 	assert.LessOrEqual(t, c.count("try"), 4*2*bits.Len(90))
@@ -208,9 +209,9 @@ func TestLabelThatCannotBeRemovedIsNotPutOntoTheNextNode(t *testing.T) {
 	require.ErrorIs(t, err, gone)
 	assert.Equal(t, set{"a": "1"}, c.stored.Record.All())
 
-	c.after, c.node.UID, c.node.ResourceVersion, c.node.Labels = nil, "c", "3000", nil
+	c.after, c.node = nil, &nodeview.Node{Name: "node-1", UID: "c", Revision: revision.MustParse("3000"), Ownership: c.node.Ownership}
 	c.mustApply(t, added, event(txn.Added, "c", "3000", nil))
-	own, _ := labels.Split(c.node.Labels)
+	own := c.node.Labels
 	assert.Equal(t, set{"a": "1"}, own)
 	assert.Empty(t, c.stored.Record.Withheld)
 }
@@ -218,10 +219,10 @@ func TestLabelThatCannotBeRemovedIsNotPutOntoTheNextNode(t *testing.T) {
 // The webhook has used an older record.
 func TestLabelOfTheWebhookThatCannotBeRemovedStays(t *testing.T) {
 	c, added := returnedWith(set{"a": "1"}, set{"old": "x"})
-	c.node.Annotations = set{"nodekeeper.dev/admitted-labels": "old"}
+	c.node.Admitted = "old"
 	c.refuses = map[string]bool{"old": true}
 	c.mustApply(t, added)
-	own, _ := labels.Split(c.node.Labels)
+	own := c.node.Labels
 	assert.Equal(t, set{"a": "1", "old": "x"}, own)
 }
 
@@ -294,7 +295,7 @@ func TestLabelThatMakesAWebhookChangeMoreIsSetAside(t *testing.T) {
 		return nil
 	}
 	c.mustApply(t, added)
-	own, _ := labels.Split(c.node.Labels)
+	own := c.node.Labels
 	assert.Equal(t, set{"a": "1", "rack": "1"}, own)
 	assert.Equal(t, labels.Keys("pool"), c.stored.Record.WithheldKeys())
 }
@@ -314,7 +315,7 @@ func TestFailureWhileARefusedLabelIsSought(t *testing.T) {
 		require.ErrorIs(t, err, failed)
 		require.Zero(t, settled)
 		c.mustApply(t, added)
-		own, _ := labels.Split(c.node.Labels)
+		own := c.node.Labels
 		assert.Equal(t, set{"a": "1", "c": "1"}, own)
 	}
 }
@@ -325,7 +326,7 @@ func TestRefusedLabelIsNotLostIfTheRestoreIsNotNoted(t *testing.T) {
 	c.refuses = map[string]bool{"b": true}
 	died := errors.New("died")
 	c.before = func(call string) error {
-		if call == "write" && c.node.Labels[labels.Marker] != "" {
+		if call == "write" && c.node.Marker != "" {
 			return died
 		}
 		return nil

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/nodeview/identity"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
@@ -178,7 +179,7 @@ func TestPlansThatSettleNothingEnd(t *testing.T) {
 	t.Parallel()
 	c := returned()
 	a := c.applier()
-	a.Plan = func(revision.Revision, []txn.Transaction, *record.Record, *preserve.Node) []preserve.Step {
+	a.Plan = func(revision.Revision, []txn.Transaction, *record.Record, *nodeview.Node) []preserve.Step {
 		d := preserve.Decision{Action: preserve.Restore, Labels: c.node.Labels, Marker: "1", Again: true}
 		return []preserve.Step{{Decision: d, Decisions: []preserve.Decision{d}}}
 	}

@@ -3,16 +3,15 @@ package protection
 import (
 	"context"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/txn"
 )
 
 // LateEnds returns the ends of a node that are kept after its watch delivered these states in this
 // order; nil stands for a deleted Node.
-func LateEnds(node string, states ...*metav1.PartialObjectMetadata) []txn.Transaction {
+func LateEnds(node string, states ...*nodeview.Node) []txn.Transaction {
 	var l lateEdits
-	var before *metav1.PartialObjectMetadata
+	var before *nodeview.Node
 	for _, after := range states {
 		if after == nil {
 			l.end(before)

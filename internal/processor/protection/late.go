@@ -5,7 +5,6 @@ import (
 	"sync"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"nodekeeper.dev/internal/nodeview"
@@ -24,12 +23,12 @@ type lateEdits struct {
 }
 
 // observe processes an event of a Node that exists; before is nil if the Node is new to the cache.
-func (l *lateEdits) observe(before, after *metav1.PartialObjectMetadata) {
+func (l *lateEdits) observe(before, after *nodeview.Node) {
 	if before != nil && before.UID != after.UID { // the watch missed a delete and a create
 		l.end(before)
 		before = nil
 	}
-	if !nodeview.Selected(after) || after.DeletionTimestamp == nil || before != nil && maps.Equal(before.Labels, after.Labels) {
+	if after.Unselected || !after.IsDeleting() || before != nil && before.Marker == after.Marker && maps.Equal(before.Labels, after.Labels) {
 		return
 	}
 	l.mu.Lock()
@@ -41,12 +40,12 @@ func (l *lateEdits) observe(before, after *metav1.PartialObjectMetadata) {
 }
 
 // end processes the delete of a Node. If the watch missed the last state, n is an earlier one.
-func (l *lateEdits) end(n *metav1.PartialObjectMetadata) {
+func (l *lateEdits) end(n *nodeview.Node) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	wasEdited := l.edited[n.UID]
 	delete(l.edited, n.UID)
-	if wasEdited && nodeview.Selected(n) {
+	if wasEdited && !n.Unselected {
 		t := txn.EndSeen(n)
 		t.ObservedAt = time.Now()
 		l.ends[n.Name] = append(l.ends[n.Name], t)

@@ -5,10 +5,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/processor/protection"
+	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
 )
 
@@ -16,27 +17,27 @@ type set = map[string]string
 
 // In all other cases the final labels have been stored already.
 func TestEndOfANodeIsKeptIfItWasEditedWhileItWasBeingDeleted(t *testing.T) {
-	at := func(uid types.UID, resourceVersion, rack string, isEnding bool) *metav1.PartialObjectMetadata {
-		n := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: uid, ResourceVersion: resourceVersion, Labels: set{"rack": rack}}}
+	at := func(uid types.UID, resourceVersion, rack string, isEnding bool) *nodeview.Node {
+		n := &nodeview.Node{Name: "node-1", UID: uid, Revision: revision.Of(resourceVersion), Labels: set{"rack": rack}}
 		if isEnding {
-			n.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+			n.DeletedAt = time.Now()
 		}
 		return n
 	}
 	live, ending, edited := at("a", "1", "r1", false), at("a", "3", "r2", true), at("a", "4", "r3", true)
 	for name, tc := range map[string]struct {
-		states []*metav1.PartialObjectMetadata
+		states []*nodeview.Node
 		want   []string // by resourceVersion
 	}{
-		"not edited":              {[]*metav1.PartialObjectMetadata{live, at("a", "2", "r1", true), nil}, nil},
-		"edited before":           {[]*metav1.PartialObjectMetadata{live, at("a", "2", "r2", false), ending, nil}, nil},
-		"edited":                  {[]*metav1.PartialObjectMetadata{live, ending, edited, nil}, []string{"4"}},
-		"not gone yet":            {[]*metav1.PartialObjectMetadata{live, ending, edited}, nil},
-		"edited and a heartbeat":  {[]*metav1.PartialObjectMetadata{live, ending, edited, at("a", "5", "r3", true), nil}, []string{"5"}},
-		"perhaps edited unseen":   {[]*metav1.PartialObjectMetadata{ending, nil}, []string{"3"}},
-		"its end is not seen":     {[]*metav1.PartialObjectMetadata{ending, edited, at("b", "9", "r1", false)}, []string{"4"}},
-		"two of them":             {[]*metav1.PartialObjectMetadata{ending, at("b", "9", "r1", true), nil}, []string{"3", "9"}},
-		"the next one is no edit": {[]*metav1.PartialObjectMetadata{live, at("b", "9", "r9", false), nil}, nil},
+		"not edited":              {[]*nodeview.Node{live, at("a", "2", "r1", true), nil}, nil},
+		"edited before":           {[]*nodeview.Node{live, at("a", "2", "r2", false), ending, nil}, nil},
+		"edited":                  {[]*nodeview.Node{live, ending, edited, nil}, []string{"4"}},
+		"not gone yet":            {[]*nodeview.Node{live, ending, edited}, nil},
+		"edited and a heartbeat":  {[]*nodeview.Node{live, ending, edited, at("a", "5", "r3", true), nil}, []string{"5"}},
+		"perhaps edited unseen":   {[]*nodeview.Node{ending, nil}, []string{"3"}},
+		"its end is not seen":     {[]*nodeview.Node{ending, edited, at("b", "9", "r1", false)}, []string{"4"}},
+		"two of them":             {[]*nodeview.Node{ending, at("b", "9", "r1", true), nil}, []string{"3", "9"}},
+		"the next one is no edit": {[]*nodeview.Node{live, at("b", "9", "r9", false), nil}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []string

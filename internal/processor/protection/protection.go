@@ -17,9 +17,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	toolscache "k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -59,8 +58,8 @@ type Controller struct {
 	Applier  *apply.Applier
 	Observer *telemetry.Observer
 	Locks    *nodelock.Locker
-	// Cache holds the metadata of Nodes, possibly without annotations and owner references.
-	Cache client.Reader
+	// Cache has all Nodes.
+	Cache nodes.Cache
 	// Rewind reports which events are unconfirmed and receives the proof that an event was lost in an
 	// etcd restore. It may be nil.
 	Rewind *rewind.Detector
@@ -79,7 +78,7 @@ func (c *Controller) Register(mgr manager.Manager, metrics prometheus.Registerer
 	if err != nil {
 		return err
 	}
-	if err := protection.Watch(source.Kind(mgr.GetCache(), nodes.Metadata(""), c.nodeHandler())); err != nil {
+	if err := protection.Watch(source.Func(c.watchNodes)); err != nil {
 		return fmt.Errorf("watching nodes: %w", err)
 	}
 	// The deletion of a node may wait until its record is corrected.
@@ -110,28 +109,32 @@ func WarnOfProtected(ctx context.Context, all *nodes.Nodes) error {
 	return nil
 }
 
-// nodeHandler enqueues a Node whose finalizer must be added or removed, or that may have been
-// edited while its finalizer was removed.
-func (c *Controller) nodeHandler() handler.TypedEventHandler[*metav1.PartialObjectMetadata, reconcile.Request] {
-	type requests = workqueue.TypedRateLimitingInterface[reconcile.Request]
-	observe := func(before, after *metav1.PartialObjectMetadata, work requests) {
-		c.late.observe(before, after)
-		if waitsUnselected(after) || lacksFinalizer(after) || nodes.WaitsForFinalizer(after) || c.late.has(after.Name) {
-			work.Add(job.Request(after.Name))
-		}
-	}
-	return handler.TypedFuncs[*metav1.PartialObjectMetadata, reconcile.Request]{
-		CreateFunc: func(_ context.Context, e event.TypedCreateEvent[*metav1.PartialObjectMetadata], work requests) {
-			observe(nil, e.Object, work)
-		},
-		UpdateFunc: func(_ context.Context, e event.TypedUpdateEvent[*metav1.PartialObjectMetadata], work requests) {
-			observe(e.ObjectOld, e.ObjectNew, work)
-		},
-		DeleteFunc: func(_ context.Context, e event.TypedDeleteEvent[*metav1.PartialObjectMetadata], work requests) {
-			if c.late.end(e.Object); c.late.has(e.Object.Name) {
-				work.Add(job.Request(e.Object.Name))
+// requests is the queue of the controller.
+type requests = workqueue.TypedRateLimitingInterface[reconcile.Request]
+
+// watchNodes enqueues Nodes whose finalizer must be added or removed, or that may have been edited
+// while their finalizer was removed.
+func (c *Controller) watchNodes(_ context.Context, work requests) error {
+	_, err := c.Cache.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { c.observe(nil, nodes.Delivered(obj), work) },
+		UpdateFunc: func(before, after any) { c.observe(nodes.Delivered(before), nodes.Delivered(after), work) },
+		DeleteFunc: func(obj any) {
+			n := nodes.Delivered(obj)
+			if c.late.end(n); c.late.has(n.Name) {
+				work.Add(job.Request(n.Name))
 			}
 		},
+	})
+	if err != nil {
+		return fmt.Errorf("watching nodes: %w", err)
+	}
+	return nil
+}
+
+func (c *Controller) observe(before, after *nodeview.Node, work requests) {
+	c.late.observe(before, after)
+	if waitsUnselected(after) || lacksFinalizer(after) || nodes.WaitsForFinalizer(after) || c.late.has(after.Name) {
+		work.Add(job.Request(after.Name))
 	}
 }
 
@@ -144,48 +147,50 @@ func (c *Controller) recordedNode(_ context.Context, cm *corev1.ConfigMap) []rec
 
 // lacksFinalizer reports whether the finalizer must be added to a Node. It cannot be added to a
 // Node that is being deleted.
-func lacksFinalizer(n *metav1.PartialObjectMetadata) bool {
+func lacksFinalizer(n *nodeview.Node) bool {
 	// A node named like the root CA ConfigMap cannot have a record, so its labels could never be
 	// stored.
-	return n.DeletionTimestamp == nil && nodeview.Selected(n) && n.Name != record.RootCAName && !slices.Contains(n.Finalizers, Finalizer)
+	return !n.IsDeleting() && !n.Unselected && n.Name != record.RootCAName && !slices.Contains(n.Finalizers, Finalizer)
 }
 
 // waitsUnselected reports whether a Node that is not selected waits for the finalizer. An unselected
 // Node that is not being deleted keeps its finalizer: during a rollout another processor, with
 // another selector, would add it again.
-func waitsUnselected(n *metav1.PartialObjectMetadata) bool {
-	return n.DeletionTimestamp != nil && !nodeview.Selected(n) && slices.Contains(n.Finalizers, Finalizer)
+func waitsUnselected(n *nodeview.Node) bool {
+	return n.IsDeleting() && n.Unselected && slices.Contains(n.Finalizers, Finalizer)
 }
 
 // reconcile adds the finalizer to a live Node, and removes it from a Node that waits for that.
 func (c *Controller) reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	n := nodes.Metadata(req.Name)
-	if err := c.Cache.Get(ctx, req.NamespacedName, n); client.IgnoreNotFound(err) != nil {
+	n, err := c.Cache.Get(req.Name)
+	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("reading node %q: %w", req.Name, err)
 	}
-	if waitsUnselected(n) {
+	isThere := n != nil
+	if isThere && waitsUnselected(n) {
 		return reconcile.Result{}, c.unprotect(ctx, n)
 	}
-	if n.UID != "" && lacksFinalizer(n) {
+	if isThere && lacksFinalizer(n) {
 		if err := c.protect(ctx, n); err != nil {
 			return reconcile.Result{}, err
 		}
 	}
-	if !nodes.WaitsForFinalizer(n) && !c.late.has(n.Name) { // or it is gone: its events enqueue it again
-		if len(c.Index.Pending(n.Name)) == 0 {
-			c.Locks.Forget(n.Name)
+	waits := isThere && nodes.WaitsForFinalizer(n)
+	if !waits && !c.late.has(req.Name) { // or it is gone: its events enqueue it again
+		if len(c.Index.Pending(req.Name)) == 0 {
+			c.Locks.Forget(req.Name)
 		}
 		return reconcile.Result{}, nil
 	}
-	result, err := job.UnderLock(ctx, c.Locks, n.Name, func(ctx context.Context) error {
-		if err := c.saveLate(ctx, n.Name); err != nil {
+	result, err := job.UnderLock(ctx, c.Locks, req.Name, func(ctx context.Context) error {
+		if err := c.saveLate(ctx, req.Name); err != nil {
 			return err
 		}
-		return c.release(ctx, n.Name)
+		return c.release(ctx, req.Name)
 	})
 	if err != nil {
 		c.Observer.Failed(err)
-		if nodes.WaitsForFinalizer(n) {
+		if waits {
 			c.Observer.Warn(nodes.Reference(n.Name, n.UID), reasons.DeletionWaits, "Save",
 				"The deletion of this node waits until its labels are saved, retrying: %v", err)
 		}

@@ -10,6 +10,7 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"nodekeeper.dev/internal/nodes"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/queue"
 	"nodekeeper.dev/internal/txn"
@@ -22,7 +23,7 @@ const maxConflicts = 10
 var errChanged = errors.New("the node has changed")
 
 // protect adds the finalizer to a cached Node.
-func (c *Controller) protect(ctx context.Context, n *metav1.PartialObjectMetadata) error {
+func (c *Controller) protect(ctx context.Context, n *nodeview.Node) error {
 	err := c.Nodes.Protect(ctx, n)
 	if errors.Is(err, nodes.ErrStale) {
 		return nil // the conflicting change enqueues the Node again
@@ -31,7 +32,7 @@ func (c *Controller) protect(ctx context.Context, n *metav1.PartialObjectMetadat
 }
 
 // unprotect removes the finalizer from a Node, conditional on the cached Node. It stores no labels.
-func (c *Controller) unprotect(ctx context.Context, n *metav1.PartialObjectMetadata) error {
+func (c *Controller) unprotect(ctx context.Context, n *nodeview.Node) error {
 	err := c.Nodes.Unprotect(ctx, n)
 	if errors.Is(err, nodes.ErrStale) {
 		return nil // the conflicting change enqueues the Node again
@@ -59,7 +60,7 @@ func (c *Controller) release(ctx context.Context, name string) error {
 			continue // there may be later labels
 		}
 		if err == nil {
-			logf.FromContext(ctx).Info("Released a node whose labels are saved", "uid", n.UID, "resourceVersion", n.ResourceVersion)
+			logf.FromContext(ctx).Info("Released a node whose labels are saved", "uid", n.UID, "resourceVersion", n.Revision)
 		}
 		return err
 	}
@@ -114,7 +115,7 @@ func (c *Controller) earlierFirst(ctx context.Context, end txn.Transaction, pend
 // unchanged returns errChanged if a Node has changed since it was read. Call it after all other
 // reads: the client retries these while the API server is down, so they may take longer than a
 // restore of etcd.
-func (c *Controller) unchanged(ctx context.Context, read *metav1.PartialObjectMetadata) error {
+func (c *Controller) unchanged(ctx context.Context, read *nodeview.Node) error {
 	if !c.Rewind.Unconfirmed(metav1.Now().Time) {
 		return nil
 	}
@@ -122,7 +123,7 @@ func (c *Controller) unchanged(ctx context.Context, read *metav1.PartialObjectMe
 	if err != nil {
 		return err
 	}
-	if n == nil || n.UID != read.UID || n.ResourceVersion != read.ResourceVersion {
+	if n == nil || n.UID != read.UID || n.Revision != read.Revision {
 		return errChanged
 	}
 	return nil

@@ -6,13 +6,13 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"nodekeeper.dev/internal/faults"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodes"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/processor/apply"
 	"nodekeeper.dev/internal/processor/protection"
@@ -26,7 +26,7 @@ import (
 // silent is an observer that ignores everything.
 type silent struct{}
 
-func (silent) Applied(context.Context, txn.Transaction, preserve.Decision, *metav1.PartialObjectMetadata) {
+func (silent) Applied(context.Context, txn.Transaction, preserve.Decision, *nodeview.Node) {
 }
 func (silent) Withheld(context.Context, txn.Transaction, preserve.Held)     {}
 func (silent) Refused(context.Context, txn.Transaction, labels.Keys, error) {}

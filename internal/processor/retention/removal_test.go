@@ -17,6 +17,7 @@ import (
 	"nodekeeper.dev/internal/faults"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodelock"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/processor/retention/removal"
 	"nodekeeper.dev/internal/record"
@@ -138,7 +139,7 @@ func TestNodeThatReturnsWhileItsRecordIsRemovedGetsItsLabels(t *testing.T) {
 			assert.NotContains(t, kept.Annotations, record.AwaySinceAnnotation)
 			n := &corev1.Node{}
 			require.NoError(t, c.Get(t.Context(), client.ObjectKey{Name: node}, n))
-			live := &preserve.Node{UID: n.UID, Revision: revision.Of(n.ResourceVersion), Labels: n.Labels}
+			live := &nodeview.Node{UID: n.UID, Revision: revision.Of(n.ResourceVersion), Labels: n.Labels}
 			d := preserve.Decide(txn.Transaction{Type: txn.Added, Node: node, UID: n.UID, Revision: live.Revision, Labels: n.Labels}, r, live, labels.Policy{Mode: labels.Replace})
 			assert.Equal(t, set{"rack": "r7"}, d.Labels)
 		})

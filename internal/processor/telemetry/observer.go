@@ -10,11 +10,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/events"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"nodekeeper.dev/internal/nodes"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/processor/apply"
 	"nodekeeper.dev/internal/reasons"
@@ -51,7 +51,7 @@ func NewObserver(recorder events.EventRecorder, registry prometheus.Registerer) 
 }
 
 // Applied implements [apply.Observer].
-func (o *Observer) Applied(ctx context.Context, t txn.Transaction, d preserve.Decision, node *metav1.PartialObjectMetadata) {
+func (o *Observer) Applied(ctx context.Context, t txn.Transaction, d preserve.Decision, node *nodeview.Node) {
 	log := logf.FromContext(ctx).WithValues("type", t.Type, "resourceVersion", t.Revision, "uid", t.UID, "reason", d.Reason)
 	o.metrics.countApplied(t, d.Action)
 	switch d.Action {
@@ -65,7 +65,7 @@ func (o *Observer) Applied(ctx context.Context, t txn.Transaction, d preserve.De
 	case preserve.Open:
 		log.Info("Removed the startup taint")
 	case preserve.Restore:
-		o.metrics.restore.Observe(max(0, time.Since(returnedAt(node.CreationTimestamp.Time, t.ObservedAt)).Seconds()))
+		o.metrics.restore.Observe(max(0, time.Since(returnedAt(node.Created, t.ObservedAt)).Seconds()))
 		log.Info("Restored labels", "count", len(d.Labels), "version", d.Marker)
 		o.inform(nodes.Reference(t.Node, t.UID), reasons.LabelsRestored, "Restore", "Restored %d labels, version %s.", len(d.Labels), d.Marker)
 	}

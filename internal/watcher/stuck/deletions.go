@@ -5,11 +5,9 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/events"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"nodekeeper.dev/internal/nodes"
@@ -20,7 +18,7 @@ import (
 // processors with --protect=finalizer remove it; the others need not watch Nodes. All exported
 // fields are required, and have the same meaning as in a [Reporter]. It is safe for concurrent use.
 type Deletions struct {
-	Cache  client.Reader
+	Nodes  nodes.Cache
 	Events events.EventRecorder
 	Owner  func(node string) bool
 
@@ -35,15 +33,14 @@ func (d *Deletions) Run(ctx context.Context) error {
 }
 
 func (d *Deletions) report(ctx context.Context) {
-	list := &metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NodeList"}}
-	if err := d.Cache.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+	all, err := d.Nodes.All()
+	if err != nil {
 		logf.FromContext(ctx).Error(err, "Failed to look for nodes whose deletion waits for the finalizer")
 		return
 	}
 	before := d.waiting
 	d.waiting = map[types.UID]bool{}
-	for i := range list.Items {
-		n := &list.Items[i]
+	for n := range all {
 		if !nodes.WaitsForFinalizer(n) {
 			continue
 		}

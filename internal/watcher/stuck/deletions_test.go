@@ -11,42 +11,37 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"nodekeeper.dev/internal/faults"
 	"nodekeeper.dev/internal/nodes"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/watcher/stuck"
 )
 
-// protected returns a Node with finalizers.
-func protected(name string, finalizers ...string) client.Object {
-	n := nodes.Metadata(name)
-	n.UID, n.Finalizers = types.UID(name), finalizers
+// protected returns a Node with finalizers, which is being deleted or not.
+func protected(name string, isDeleted bool, finalizers ...string) *nodeview.Node {
+	n := &nodeview.Node{Name: name, UID: types.UID(name), Finalizers: finalizers}
+	if isDeleted {
+		n.DeletedAt = time.Now()
+	}
 	return n
 }
 
 func TestStuckDeletionsAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		recorder := events.NewFakeRecorder(10)
-		c := faults.Fake().WithObjects(
-			protected("live", nodes.Finalizer), protected("another-finalizer", "example.com/hold", nodes.Finalizer),
-			protected("waits", nodes.Finalizer), protected("saved", nodes.Finalizer), protected("anothers", nodes.Finalizer),
-		).Build()
-		for _, name := range []string{"another-finalizer", "waits", "saved", "anothers"} {
-			require.NoError(t, c.Delete(t.Context(), nodes.Metadata(name)))
-		}
-		d := &stuck.Deletions{Cache: c, Events: recorder, Owner: func(node string) bool { return !strings.HasPrefix(node, "anothers") }}
+		all, store := cached(t,
+			protected("live", false, nodes.Finalizer), protected("another-finalizer", true, "example.com/hold", nodes.Finalizer),
+			protected("waits", true, nodes.Finalizer), protected("saved", true, nodes.Finalizer), protected("anothers", true, nodes.Finalizer),
+		)
+		d := &stuck.Deletions{Nodes: all, Events: recorder, Owner: func(node string) bool { return !strings.HasPrefix(node, "anothers") }}
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- d.Run(ctx) }()
 		synctest.Wait()
 		assert.Empty(t, recorder.Events, "each may have been deleted a moment ago")
 
-		released := nodes.Metadata("saved")
-		require.NoError(t, c.Get(ctx, client.ObjectKeyFromObject(released), released))
-		released.Finalizers = nil
-		require.NoError(t, c.Update(ctx, released))
-		require.NoError(t, c.Delete(ctx, nodes.Metadata("live")))
+		require.NoError(t, store.Delete(protected("saved", true)))
+		require.NoError(t, store.Update(protected("live", true, nodes.Finalizer)))
 		time.Sleep(time.Minute + time.Second)
 		synctest.Wait()
 		event := <-recorder.Events

@@ -14,11 +14,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/events"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"nodekeeper.dev/internal/labels"
@@ -32,15 +30,13 @@ const (
 	// restore takes less than a second, and another processor takes over from a crashed one within
 	// half a minute. client-go aggregates repeated events into one.
 	period = time.Minute
-	// collectTimeout is shorter than the default scrape timeout of Prometheus.
-	collectTimeout = time.Second
 )
 
 // Reporter reports gated Nodes by metrics and by Warning events. All fields are required. It is
 // safe for concurrent use.
 type Reporter struct {
-	// Cache has the metadata of all Nodes, with the times of [nodeview.NoteGatedSince].
-	Cache client.Reader
+	// Nodes has all Nodes.
+	Nodes nodes.Cache
 	// Events records the events.
 	Events events.EventRecorder
 	// Owner reports whether this process records the events of a node, so that exactly one watcher
@@ -68,18 +64,13 @@ func (r *Reporter) Describe(ch chan<- *prometheus.Desc) {
 // Collect collects the number of gated Nodes, and the age of the oldest. It collects nothing while
 // the cache cannot be read.
 func (r *Reporter) Collect(ch chan<- prometheus.Metric) {
-	// A cache that is not synced yet would wait for ever.
-	ctx, cancel := context.WithTimeout(context.Background(), collectTimeout)
-	defer cancel()
-	gated, err := r.gated(ctx)
+	gated, err := r.gated()
 	if err != nil {
 		return
 	}
 	var oldest time.Duration
-	for i := range gated {
-		if at := nodeview.NotedGatedSince(&gated[i]); !at.IsZero() {
-			oldest = max(oldest, time.Since(at))
-		}
+	for _, n := range gated {
+		oldest = max(oldest, time.Since(n.GatedSince))
 	}
 	ch <- prometheus.MustNewConstMetric(gatedDesc, prometheus.GaugeValue, float64(len(gated)))
 	ch <- prometheus.MustNewConstMetric(oldestDesc, prometheus.GaugeValue, oldest.Seconds())
@@ -93,15 +84,14 @@ func (r *Reporter) Run(ctx context.Context) error {
 }
 
 func (r *Reporter) report(ctx context.Context) {
-	gated, err := r.gated(ctx)
+	gated, err := r.gated()
 	if err != nil {
 		logf.FromContext(ctx).Error(err, "Failed to look for nodes with the startup taint")
 		return
 	}
 	before := r.gatedBefore
 	r.gatedBefore = make(map[types.UID]bool, len(gated))
-	for i := range gated {
-		n := &gated[i]
+	for _, n := range gated {
 		r.gatedBefore[n.UID] = true
 		if !before[n.UID] || !r.Owner(n.Name) {
 			continue
@@ -112,10 +102,15 @@ func (r *Reporter) report(ctx context.Context) {
 	}
 }
 
-func (r *Reporter) gated(ctx context.Context) ([]metav1.PartialObjectMetadata, error) {
-	list := &metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NodeList"}}
-	if err := r.Cache.List(ctx, list, client.MatchingLabels{labels.Marker: labels.Pending}, client.UnsafeDisableDeepCopy); err != nil {
+func (r *Reporter) gated() (gated []*nodeview.Node, err error) {
+	all, err := r.Nodes.All()
+	if err != nil {
 		return nil, fmt.Errorf("listing the nodes with the startup taint: %w", err)
 	}
-	return list.Items, nil
+	for n := range all {
+		if n.Marker == labels.Pending {
+			gated = append(gated, n)
+		}
+	}
+	return gated, nil
 }

@@ -5,11 +5,9 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/events"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"nodekeeper.dev/internal/nodes"
@@ -25,13 +23,22 @@ import (
 // fields are required; Events and Owner have the same meaning as in a [Reporter]. It is safe for
 // concurrent use.
 type Unfollowed struct {
-	// Cache has the metadata of all Nodes, and the ConfigMaps of both namespaces.
-	Cache                                   client.Reader
-	TransactionNamespace, MetadataNamespace string
-	Events                                  events.EventRecorder
-	Owner                                   func(node string) bool
+	// Nodes has all Nodes, and Stored the transactions and the records.
+	Nodes  nodes.Cache
+	Stored Stored
+	Events events.EventRecorder
+	Owner  func(node string) bool
 
 	before map[types.UID]bool // at the last check; only Run uses it
+}
+
+// Stored has the transactions and the records of the cluster. It may be stale.
+type Stored interface {
+	// Record returns the record of a node, possibly without its labels, or nil if there is no readable
+	// one.
+	Record(node string) *record.Record
+	// Pending returns the hashes of the nodes with pending transactions, see [txn.NodeHash].
+	Pending() map[string]bool
 }
 
 // Run checks once a minute until ctx is done, and records an event on each owned Node that was
@@ -42,7 +49,7 @@ func (u *Unfollowed) Run(ctx context.Context) error {
 }
 
 func (u *Unfollowed) report(ctx context.Context) {
-	all, err := u.all(ctx)
+	all, err := u.all()
 	if err != nil {
 		logf.FromContext(ctx).Error(err, "Failed to look for records that do not follow their nodes")
 		return
@@ -58,48 +65,21 @@ func (u *Unfollowed) report(ctx context.Context) {
 	}
 }
 
-// all returns the owned Nodes whose record was replaced.
-func (u *Unfollowed) all(ctx context.Context) (all []*metav1.PartialObjectMetadata, err error) {
-	list := &metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NodeList"}}
-	if err := u.Cache.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+// all returns the owned Nodes whose record was replaced. A missing or unreadable record is reported
+// elsewhere.
+func (u *Unfollowed) all() (all []*nodeview.Node, err error) {
+	cached, err := u.Nodes.All()
+	if err != nil {
 		return nil, fmt.Errorf("listing the nodes: %w", err)
 	}
-	queue := &corev1.ConfigMapList{}
-	if err := u.Cache.List(ctx, queue, client.InNamespace(u.TransactionNamespace), client.UnsafeDisableDeepCopy); err != nil {
-		return nil, fmt.Errorf("listing the transactions: %w", err)
-	}
-	pending := map[string]bool{}
-	for i := range queue.Items {
-		if hash, _, ok := txn.SplitName(queue.Items[i].Name); ok {
-			pending[hash] = true
-		}
-	}
-	for i := range list.Items {
-		n := &list.Items[i]
-		if !u.Owner(n.Name) || !nodeview.Selected(n) || n.DeletionTimestamp != nil || pending[txn.NodeHash(n.Name)] {
+	pending := u.Stored.Pending()
+	for n := range cached {
+		if !u.Owner(n.Name) || n.Unselected || n.IsDeleting() || pending[txn.NodeHash(n.Name)] {
 			continue
 		}
-		isReplaced, err := u.isReplaced(ctx, n)
-		if err != nil {
-			return nil, err
-		}
-		if isReplaced {
+		if r := u.Stored.Record(n.Name); r != nil && preserve.FollowsAnother(*r, n.UID) {
 			all = append(all, n)
 		}
 	}
 	return all, nil
-}
-
-// isReplaced reports whether the record of a Node follows another Node. A missing or unreadable
-// record is reported elsewhere.
-func (u *Unfollowed) isReplaced(ctx context.Context, n *metav1.PartialObjectMetadata) (bool, error) {
-	cm := &corev1.ConfigMap{}
-	if err := u.Cache.Get(ctx, types.NamespacedName{Namespace: u.MetadataNamespace, Name: n.Name}, cm); err != nil {
-		if client.IgnoreNotFound(err) == nil {
-			return false, nil
-		}
-		return false, fmt.Errorf("reading the record of node %q: %w", n.Name, err)
-	}
-	r, err := record.Parse(cm)
-	return err == nil && preserve.FollowsAnother(*r, n.UID), nil
 }

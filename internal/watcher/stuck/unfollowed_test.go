@@ -10,42 +10,46 @@ import (
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"nodekeeper.dev/internal/faults"
-	"nodekeeper.dev/internal/labels"
-	"nodekeeper.dev/internal/nodes"
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
 	"nodekeeper.dev/internal/watcher/stuck"
 )
 
+// stored are stored objects.
+type stored struct {
+	records map[string]*record.Record
+	pending map[string]bool
+}
+
+func (s stored) Record(node string) *record.Record { return s.records[node] }
+func (s stored) Pending() map[string]bool          { return s.pending }
+
 func TestNodesThatTheirRecordDoesNotFollowAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var objects []client.Object
+		known := stored{records: map[string]*record.Record{}, pending: map[string]bool{}}
+		var all []*nodeview.Node
 		for name, source := range map[string]types.UID{
 			"followed": "followed", "returned": "former", "queued": "former", "anothers": "former", "replaced": "former", "mended": "former",
 		} {
-			n := nodes.Metadata(name)
-			n.UID = types.UID(name)
+			n := &nodeview.Node{Name: name, UID: types.UID(name)}
 			r := record.Record{Node: name, Labels: map[string]string{"rack": "r7"}, Revision: revision.MustParse("50"), Source: source}
 			switch name {
 			case "returned":
 				r.Restored = record.Restoration{UID: n.UID, Revision: revision.MustParse("60")}
 			case "replaced":
-				n.Labels = map[string]string{labels.Marker: "50"} // the earlier record was restored onto it
+				n.Marker = "50" // the earlier record was restored onto it
 			case "queued":
-				objects = append(objects, txn.Transaction{Type: txn.Added, Node: name, UID: n.UID, Revision: revision.MustParse("70")}.ConfigMap("queue"))
+				known.pending[txn.NodeHash(name)] = true
 			}
-			objects = append(objects, n, r.ConfigMap("records"))
+			known.records[name], all = &r, append(all, n)
 		}
-		bare := nodes.Metadata("bare")
-		bare.UID = "bare"
+		inCache, _ := cached(t, append(all, &nodeview.Node{Name: "bare", UID: "bare"})...)
 		recorder := events.NewFakeRecorder(10)
-		c := faults.Fake().WithObjects(append(objects, bare)...).Build()
 		u := &stuck.Unfollowed{
-			Cache: c, TransactionNamespace: "queue", MetadataNamespace: "records", Events: recorder,
+			Nodes: inCache, Stored: known, Events: recorder,
 			Owner: func(node string) bool { return node != "anothers" },
 		}
 		ctx, cancel := context.WithCancel(t.Context())
@@ -54,7 +58,7 @@ func TestNodesThatTheirRecordDoesNotFollowAreReported(t *testing.T) {
 		synctest.Wait()
 		assert.Empty(t, recorder.Events, "each may have returned a moment ago")
 
-		require.NoError(t, c.Delete(ctx, record.Record{Node: "mended"}.ConfigMap("records")))
+		delete(known.records, "mended")
 		time.Sleep(time.Minute + time.Second)
 		synctest.Wait()
 		require.Len(t, recorder.Events, 1)

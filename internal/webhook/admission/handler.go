@@ -13,13 +13,11 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodeview"
-	"nodekeeper.dev/internal/nodeview/identity"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/records"
 	"nodekeeper.dev/internal/service/settings"
@@ -115,11 +113,7 @@ func (h *Handler) answer(ctx context.Context, req admission.Request) (admission.
 		logf.FromContext(ctx).Error(err, "Failed to read a Node", "node", req.Name)
 		return admission.Allowed("").WithWarnings("nodekeeper: this node gets its labels later: it cannot be read"), failed
 	}
-	c, err := h.requested(node)
-	if err != nil {
-		logf.FromContext(ctx).Error(err, "Failed to view a Node", "node", req.Name)
-		return admission.Allowed("").WithWarnings("nodekeeper: this node gets its labels later: " + err.Error()), failed
-	}
+	c := h.requested(node)
 	if c.seen.Unselected {
 		return admission.Allowed("nodekeeper does not select this node"), untouched
 	}
@@ -136,7 +130,7 @@ func (h *Handler) answer(ctx context.Context, req admission.Request) (admission.
 		answer, err = h.admit(ctx, c, req)
 	}
 	if err == nil && answer.Restores() {
-		c.change(c.node, c.view, answer.Labels, answer.Marker)
+		c.change(c.node, c.seen, answer.Labels, answer.Marker)
 		if err = c.validate(); err == nil && !h.View.Selects(c.labels) {
 			// Watchers would ignore the Node, so its gate would stay closed.
 			return admission.Allowed("nodekeeper does not select this node with its saved labels"), untouched
@@ -145,7 +139,7 @@ func (h *Handler) answer(ctx context.Context, req admission.Request) (admission.
 	if err != nil {
 		logf.FromContext(ctx).Error(err, "Answered without a record", "node", node.Name)
 		c.patches = patches{}
-		c.change(c.node, c.view, c.seen.Labels, labels.Pending)
+		c.change(c.node, c.seen, c.seen.Labels, labels.Pending)
 		return c.response().WithWarnings("nodekeeper: this node gets its labels later: " + err.Error()), uncertain
 	}
 	if !answer.Restores() {
@@ -184,13 +178,8 @@ func (h *Handler) admit(ctx context.Context, c *creation, req admission.Request)
 func isDryRun(req admission.Request) bool { return req.DryRun != nil && *req.DryRun }
 
 // requested returns the Node of a request, together with its view.
-func (h *Handler) requested(node *corev1.Node) (*creation, error) {
-	metadata, err := h.View.Whole(node.DeepCopy())
-	if err != nil {
-		return nil, err //nolint:wrapcheck // the error already names the operation
-	}
-	identity.Note(metadata, identity.Of(node))
-	return &creation{node: node, view: metadata, seen: preserve.NodeOf(metadata)}, nil
+func (h *Handler) requested(node *corev1.Node) *creation {
+	return &creation{node: node, seen: h.View.OfWhole(node.DeepCopy(), time.Now())}
 }
 
 func isKubelet(user authenticationv1.UserInfo) bool { return slices.Contains(user.Groups, kubelets) }
@@ -198,7 +187,6 @@ func isKubelet(user authenticationv1.UserInfo) bool { return slices.Contains(use
 // creation is the Node of a request, and the changes to it.
 type creation struct {
 	node *corev1.Node
-	view *metav1.PartialObjectMetadata
-	seen *preserve.Node
+	seen *nodeview.Node
 	patches
 }

@@ -29,10 +29,9 @@ type patches struct {
 
 // change sets the wanted labels and the marker. It removes other labels of the view, and keeps
 // labels and annotations outside the view. Call it once.
-func (p *patches) change(node *corev1.Node, view *metav1.PartialObjectMetadata, wanted map[string]string, marker string) {
+func (p *patches) change(node *corev1.Node, seen *nodeview.Node, wanted map[string]string, marker string) {
 	former := p.formerlyOwned(node)
-	seen, _ := labels.Split(view.Labels)
-	d := labels.ChangesBetween(seen, wanted)
+	d := labels.ChangesBetween(seen.Labels, wanted)
 	d.Labels[labels.Marker] = &marker
 	p.labels = p.entries("/metadata/labels", node.Labels, d.Labels, p.ownLabels)
 	p.annotations = p.entries("/metadata/annotations", node.Annotations, d.Annotations, p.ownAnnotations)

@@ -27,7 +27,6 @@ import (
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/nodeview/agents"
-	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/records"
 	"nodekeeper.dev/internal/revision"
@@ -167,9 +166,7 @@ func TestFirstVersionHasTheLabels(t *testing.T) {
 	assert.Equal(t, set{"rack": "r1", "example.com/team": "blue", "node-role.kubernetes.io/worker": "", labels.Marker: "70"}, got.Labels)
 	assert.False(t, hasGate(got))
 
-	view, err := h.View.Whole(got.DeepCopy())
-	require.NoError(t, err)
-	seen := preserve.NodeOf(view)
+	seen := h.View.OfWhole(got.DeepCopy(), time.Now())
 	assert.Empty(t, seen.Machine)
 	assert.Empty(t, seen.Unclear, "who has set them is known from the first version on")
 	assert.Equal(t, "example.com/team,labels_restored,node-role.kubernetes.io/worker,rack", string(seen.Admitted))
@@ -208,9 +205,8 @@ func TestLaterAnswerKeepsWhatAnEarlierOneOwns(t *testing.T) {
 	for _, moment := range []string{"created", "changed since"} {
 		entries := slices.DeleteFunc(slices.Clone(n.ManagedFields), func(e metav1.ManagedFieldsEntry) bool { return e.Manager != agents.Webhook })
 		assert.Len(t, entries, 1, moment)
-		seen, err := view.Whole(n.DeepCopy())
-		require.NoError(t, err)
-		assert.Equal(t, labels.KeysOf(slices.Values([]string{labels.Marker, "rack"})), agents.Admitted(seen), moment)
+		seen := view.OfWhole(n.DeepCopy(), time.Now())
+		assert.Equal(t, labels.KeysOf(slices.Values([]string{labels.Marker, "rack"})), seen.Admitted, moment)
 		n.Annotations = map[string]string{"other": "1"}
 		require.NoError(t, adminClient(t).Update(t.Context(), n))
 	}
@@ -228,9 +224,8 @@ func TestLabelsOfABareNodeAreTheWebhooks(t *testing.T) {
 	view, err := nodeview.Parse(agents.Default, labels.DefaultIgnored, "")
 	require.NoError(t, err)
 	owners := func() (admitted, unclear labels.Keys) {
-		seen, err := view.Whole(n.DeepCopy())
-		require.NoError(t, err)
-		return agents.Admitted(seen), agents.Unclear(seen)
+		seen := view.OfWhole(n.DeepCopy(), time.Now())
+		return seen.Admitted, seen.Unclear
 	}
 	admitted, unclear := owners()
 	assert.Equal(t, labels.KeysOf(slices.Values([]string{labels.Marker, "rack", "team"})), admitted)
@@ -250,9 +245,8 @@ func TestAppliedLabelsAreOwnedByTheirUserToo(t *testing.T) {
 	require.NoError(t, adminClient(t).Patch(t.Context(), n, body, client.FieldOwner("machines"), client.ForceOwnership))
 	view, err := nodeview.Parse(agents.Default, labels.DefaultIgnored, "")
 	require.NoError(t, err)
-	seen, err := view.Whole(n)
-	require.NoError(t, err)
-	assert.Equal(t, labels.KeysOf(slices.Values([]string{labels.Marker, "team"})), agents.Admitted(seen))
+	seen := view.OfWhole(n, time.Now())
+	assert.Equal(t, labels.KeysOf(slices.Values([]string{labels.Marker, "team"})), seen.Admitted)
 }
 
 func TestNodeWithoutARecordJoinsUntouched(t *testing.T) {
