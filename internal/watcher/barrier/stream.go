@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -53,13 +54,13 @@ type delivery struct {
 }
 
 // NewInformer is a value for cache.Options.NewInformer. It attaches the Stream to the informer of
-// Nodes (metadata only) and leaves others as usual.
+// Nodes, of their metadata or of whole ones, and leaves others as usual.
 func (s *Stream) NewInformer(lw toolscache.ListerWatcher, obj runtime.Object, resync time.Duration, indexers toolscache.Indexers) toolscache.SharedIndexInformer {
-	if _, node := obj.(*metav1.PartialObjectMetadata); !node {
-		return toolscache.NewSharedIndexInformer(lw, obj, resync, indexers)
+	switch obj.(type) {
+	case *metav1.PartialObjectMetadata, *corev1.Node:
+		lw = &followed{ListerWatcher: lw, lw: toolscache.ToListerWatcherWithContext(lw), stream: s}
 	}
-	followed := &followed{ListerWatcher: lw, lw: toolscache.ToListerWatcherWithContext(lw), stream: s}
-	return toolscache.NewSharedIndexInformer(followed, obj, resync, indexers)
+	return toolscache.NewSharedIndexInformer(lw, obj, resync, indexers)
 }
 
 // followed is a ListerWatcher tracked by a Stream.

@@ -1,12 +1,19 @@
 package barrier
 
 import (
+	"context"
+	"errors"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	toolscache "k8s.io/client-go/tools/cache"
 
 	"nodekeeper.dev/internal/revision"
 )
@@ -48,6 +55,39 @@ func TestDigestOfAListByWatch(t *testing.T) {
 				<-w.ResultChan()
 			}
 			assert.Equal(t, Question{Digest: tc.want, List: revision.Of("9"), Newest: revision.Of(tc.newest)}, s.Question(0))
+		})
+	}
+}
+
+func TestStreamFollowsNodesOfEitherKind(t *testing.T) {
+	for name, tc := range map[string]struct {
+		object runtime.Object
+		list   runtime.Object
+		want   int // the number of its lists
+	}{
+		"metadata":    {&metav1.PartialObjectMetadata{}, &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{ResourceVersion: "9"}}, 1},
+		"whole Nodes": {&corev1.Node{}, &corev1.NodeList{ListMeta: metav1.ListMeta{ResourceVersion: "9"}}, 1},
+		"ConfigMaps":  {&corev1.ConfigMap{}, &corev1.ConfigMapList{ListMeta: metav1.ListMeta{ResourceVersion: "9"}}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &Stream{}
+				informer := s.NewInformer(&toolscache.ListWatch{
+					ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) { return tc.list, nil },
+					WatchFuncWithContext: func(_ context.Context, options metav1.ListOptions) (watch.Interface, error) {
+						if options.SendInitialEvents != nil {
+							return nil, errors.New("this API server is older than lists by watch")
+						}
+						return watch.NewFake(), nil
+					},
+				}, tc.object, 0, toolscache.Indexers{})
+				ctx, cancel := context.WithCancel(t.Context())
+				go informer.RunWithContext(ctx)
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				assert.Equal(t, tc.want, s.Latest()+1)
+				cancel()
+			})
 		})
 	}
 }

@@ -70,7 +70,9 @@ func (r *Reporter) Collect(ch chan<- prometheus.Metric) {
 	}
 	var oldest time.Duration
 	for _, n := range gated {
-		oldest = max(oldest, time.Since(n.GatedSince))
+		if !n.GatedSince.IsZero() {
+			oldest = max(oldest, time.Since(n.GatedSince))
+		}
 	}
 	ch <- prometheus.MustNewConstMetric(gatedDesc, prometheus.GaugeValue, float64(len(gated)))
 	ch <- prometheus.MustNewConstMetric(oldestDesc, prometheus.GaugeValue, oldest.Seconds())
