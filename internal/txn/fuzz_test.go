@@ -1,13 +1,17 @@
 package txn_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/txn"
 )
 
@@ -58,5 +62,24 @@ func FuzzParse(f *testing.F) {
 		again, err := txn.Parse(stored)
 		require.NoError(t, err)
 		assert.Equal(t, got, again)
+	})
+}
+
+// FuzzValidate compares the result for a label with that of the API server's own check.
+func FuzzValidate(f *testing.F) {
+	for key, value := range map[string]string{
+		"rack": "r-1", "example.com/team": "a.b_c", "Example.com/team": "", "example_a.com/x": "1", "a..b/c": "x", "a-.b/c": "x", "a/b/c": "", "/a": "", "a/": "",
+		"a--b": "c--d", "-a": "x", "a": "-", "": "", "é": "x",
+		strings.Repeat("a", 63): strings.Repeat("b", 63), strings.Repeat("a", 64): "x", strings.Repeat("a", 64) + "/a": strings.Repeat("b", 64),
+	} {
+		f.Add(key, value)
+	}
+	f.Fuzz(func(t *testing.T, key, value string) {
+		if !labels.IsLabel(key) {
+			t.Skip("an annotation or a taint")
+		}
+		own := map[string]string{key: value}
+		isInvalid := len(metav1validation.ValidateLabels(own, field.NewPath("labels"))) > 0
+		assert.Equal(t, isInvalid, txn.Validate(own) != nil, "%q=%q", key, value)
 	})
 }
