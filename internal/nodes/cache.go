@@ -63,8 +63,8 @@ func (c Cache) All() (iter.Seq[*nodeview.Node], error) {
 	}, nil
 }
 
-// Delivered returns the Node in the event of an informer. If the watch missed its delete, it is the
-// last state that was seen.
+// Delivered returns the Node in the event of an informer, or nil if it has none. If the watch missed
+// its delete, it is the last state that was seen.
 func Delivered(obj any) *nodeview.Node {
 	if tombstone, missed := obj.(toolscache.DeletedFinalStateUnknown); missed {
 		obj = tombstone.Obj

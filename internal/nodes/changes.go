@@ -89,7 +89,7 @@ func hasLabels(n *nodeview.Node) bool {
 func changesFor(read *nodeview.Node, wanted Wanted) (changes, error) {
 	d := labels.ChangesBetween(read.Labels, wanted.Labels)
 	c := changes{labels: d.Labels, annotations: d.Annotations}
-	if read.Marker != wanted.Marker {
+	if read.Marker != wanted.Marker || wanted.Marker == "" && read.MarkerValue() != nil {
 		c.labels[labels.Marker] = valueOrNull(wanted.Marker)
 	}
 	if !d.Taints && !read.HasStartupTaint() {

@@ -2,6 +2,7 @@ package nodes
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"nodekeeper.dev/internal/nodeview"
@@ -34,6 +35,9 @@ func (n *Nodes) Protect(ctx context.Context, read *nodeview.Node) error {
 // read, because the API server may delete the Node then, with labels that were set since. It
 // returns [ErrStale] if the Node has changed.
 func (n *Nodes) Unprotect(ctx context.Context, read *nodeview.Node) error {
+	if read.Revision.IsZero() { // a patch without it would have no condition
+		return fmt.Errorf("releasing node %q: its resourceVersion is not a number", read.Name)
+	}
 	others := slices.DeleteFunc(slices.Clone(read.Finalizers), func(f string) bool { return f == Finalizer })
 	_, err := n.patch(ctx, read.Name, mergePatch{"metadata": map[string]any{
 		"uid": read.UID, "resourceVersion": read.Revision, "finalizers": others,

@@ -174,7 +174,7 @@ func (n *Nodes) Each(ctx context.Context, do func(*metav1.PartialObjectMetadata)
 // restore on a slow API server.
 const maxAge = 4 * time.Second
 
-// Wanted is what a write makes of a Node.
+// Wanted is the desired state of the viewed part of a Node.
 type Wanted struct {
 	// Labels are all labels of the view, including the annotations and taints among them.
 	Labels map[string]string
@@ -201,6 +201,9 @@ func (n *Nodes) TryRelabel(ctx context.Context, read *nodeview.Node, wanted Want
 }
 
 func (n *Nodes) relabel(ctx context.Context, read *nodeview.Node, wanted Wanted, readAt time.Time, options ...client.PatchOption) (*nodeview.Node, error) {
+	if read.Revision.IsZero() { // a patch without it would have no condition
+		return nil, fmt.Errorf("changing node %q: its resourceVersion is not a number", read.Name)
+	}
 	c, err := changesFor(read, wanted)
 	if err != nil {
 		return nil, err

@@ -57,14 +57,14 @@ type Node struct {
 	hasEmptyMarker bool
 }
 
-// OfMetadata returns the view of a Node of which only metadata is known. It takes over the maps and
-// lists of n, and changes them.
+// OfMetadata returns the view of a Node of which only metadata is known. It takes ownership of
+// the maps and lists of n, and changes them.
 func (v View) OfMetadata(n *metav1.PartialObjectMetadata) *Node {
 	return v.of(&n.ObjectMeta, nil)
 }
 
 // OfWhole returns the view of a whole Node with its taints, and with the identity of its machine. It
-// takes over the maps and lists of whole, and changes them.
+// takes ownership of the maps and lists of whole, and changes them.
 func (v View) OfWhole(whole *corev1.Node, now time.Time) *Node {
 	n := v.of(&whole.ObjectMeta, whole.Spec.Taints)
 	n.Taints, n.TaintsRead = whole.Spec.Taints, true

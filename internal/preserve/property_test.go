@@ -222,7 +222,17 @@ func TestDecideDoesNotModifyArguments(t *testing.T) {
 	for range rounds {
 		tx, r, n := g.transaction(), g.record(), g.node()
 		txLabels, before, beforeNode := maps.Clone(tx.Labels), cloneRecord(r), cloneNode(n)
-		preserve.Decide(tx, r, n, g.policy())
+		policy := g.policy()
+		preserve.Decide(tx, r, n, policy)
+		preserve.PlanAt(revision.Revision{}, []txn.Transaction{tx, tx}, r, n, policy)
+		if n != nil {
+			preserve.Forgotten("node-1", n, n.Revision)
+			preserve.Admit(r, preserve.Request{Node: *n}, policy)
+		}
+		if n != nil && r != nil && !r.Floor {
+			preserve.Noted(*r, *n, *n, policy.MachineBound)
+			preserve.SetAside(*r, n, labels.KeysOf(maps.Keys(n.Labels)), policy)
+		}
 		require.Equal(t, txLabels, tx.Labels)
 		require.Equal(t, before, r)
 		require.Equal(t, beforeNode, n)

@@ -65,7 +65,7 @@ func HasRefused(r record.Record, uid types.UID) bool {
 	return slices.ContainsFunc(r.Withheld, func(w record.Withheld) bool { return w.State.IsRefusedFor(uid) })
 }
 
-// sideWithRefused is like [Node.side], with the labels of the webhook that the API server has refused
+// sideWithRefused is like sideOfNode, with the labels of the webhook that the API server has refused
 // to change.
 func sideWithRefused(r record.Record, n *nodeview.Node) labels.Side {
 	side := sideOfNode(n)

@@ -21,7 +21,7 @@ import (
 func (p *Processor) enqueue(e *queue.Entry, work job.Requests) {
 	if e.Transaction != nil {
 		node := e.Transaction.Node
-		add(work, node, schedule.Priority(schedule.Urgent(*e.Transaction), p.Ring.Place(node)))
+		job.Add(work, node, schedule.Priority(schedule.Urgent(*e.Transaction), p.Ring.Place(node)))
 	}
 }
 
@@ -30,7 +30,7 @@ func (p *Processor) enqueue(e *queue.Entry, work job.Requests) {
 func (p *Processor) recordHandler() handler.TypedEventHandler[*corev1.ConfigMap, reconcile.Request] {
 	enqueue := func(cm *corev1.ConfigMap, work job.Requests) {
 		if cm.Namespace == p.Records.Namespace && cm.Name != record.RootCAName && (len(p.Index.Pending(cm.Name)) > 0 || hasWaitingLabels(cm)) {
-			add(work, cm.Name, schedule.NormalPriority)
+			job.Add(work, cm.Name, schedule.NormalPriority)
 		}
 	}
 	return handler.TypedFuncs[*corev1.ConfigMap, reconcile.Request]{
@@ -44,14 +44,6 @@ func (p *Processor) recordHandler() handler.TypedEventHandler[*corev1.ConfigMap,
 			enqueue(e.Object, work)
 		},
 	}
-}
-
-func add(work job.Requests, node string, priority int) {
-	if ordered, ok := work.(priorityqueue.PriorityQueue[reconcile.Request]); ok {
-		ordered.AddWithOpts(priorityqueue.AddOpts{Priority: new(priority)}, job.Request(node))
-		return
-	}
-	work.Add(job.Request(node))
 }
 
 // age gives nodes that have waited for longer than oldAge the highest priority, so that they do not
@@ -89,7 +81,7 @@ func (p *Processor) followRing(ctx context.Context, work job.Requests) error {
 			}
 			for _, node := range p.schedule.SeenBefore(time.Now()) {
 				summary := schedule.Of(p.Index.Pending(node))
-				add(work, node, schedule.Priority(summary.Urgent, p.Ring.Place(node)))
+				job.Add(work, node, schedule.Priority(summary.Urgent, p.Ring.Place(node)))
 			}
 		}
 	}()

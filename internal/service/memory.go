@@ -2,6 +2,7 @@ package service
 
 import (
 	"maps"
+	"strings"
 	"time"
 	"unique"
 
@@ -29,8 +30,8 @@ func ViewNodes(view nodeview.View) toolscache.TransformFunc {
 	}
 }
 
-// compacted returns cache options whose transforms store each key of labels, annotations and data
-// only once for all objects, and drop managedFields.
+// compacted returns cache options whose transforms store each key of labels, annotations and data,
+// and each list of such keys, only once for all objects, and drop managedFields.
 func compacted(o cache.Options) cache.Options {
 	o.ByObject = maps.Clone(o.ByObject)
 	for obj, by := range o.ByObject {
@@ -42,6 +43,17 @@ func compacted(o cache.Options) cache.Options {
 	}
 	o.DefaultTransform = compacting(o.DefaultTransform)
 	return o
+}
+
+// withSharedLists changes annotations so that lists of label keys and of owners share memory with all
+// other objects, because most nodes have the same. It returns the annotations.
+func withSharedLists(annotations map[string]string) map[string]string {
+	for key, value := range annotations {
+		if strings.HasSuffix(key, "-labels") || strings.HasSuffix(key, "/label-owners") {
+			annotations[key] = unique.Make(value).Value()
+		}
+	}
+	return annotations
 }
 
 func compacting(first toolscache.TransformFunc) toolscache.TransformFunc {
@@ -59,7 +71,7 @@ func compacting(first toolscache.TransformFunc) toolscache.TransformFunc {
 		m.SetManagedFields(nil)
 		m.SetNamespace(unique.Make(m.GetNamespace()).Value())
 		m.SetLabels(labels.WithSharedKeys(m.GetLabels()))
-		m.SetAnnotations(labels.WithSharedKeys(m.GetAnnotations()))
+		m.SetAnnotations(withSharedLists(labels.WithSharedKeys(m.GetAnnotations())))
 		if cm, ok := obj.(*corev1.ConfigMap); ok {
 			cm.Data = labels.WithSharedKeys(cm.Data)
 		}

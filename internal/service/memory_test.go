@@ -57,6 +57,19 @@ func TestCompactedObjectsAreEqualAndShareKeys(t *testing.T) {
 	assert.Len(t, keys, 1, "places in memory of one key")
 }
 
+func TestCachedRecordsShareListsOfKeys(t *testing.T) {
+	t.Parallel()
+	const annotation = "nodekeeper.dev/machine-labels"
+	lists := map[*byte]bool{}
+	for range 2 {
+		cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{annotation: strings.Clone("pool,zone")}}}
+		obj, err := compacting(nil)(cm)
+		require.NoError(t, err)
+		lists[unsafe.StringData(obj.(*corev1.ConfigMap).Annotations[annotation])] = true
+	}
+	assert.Len(t, lists, 1, "places in memory of one list")
+}
+
 func TestCompactingSkipsOtherValues(t *testing.T) {
 	t.Parallel()
 	gone := toolscache.DeletedFinalStateUnknown{Key: "a/b"}

@@ -11,8 +11,8 @@ import (
 )
 
 // Observer turns watch events into transactions. It is pure. A node that is not selected, see
-// [nodeview.Node].Unselected, has none. A node that becomes selected counts as added, and one that is no
-// longer selected as one whose watch ended before.
+// [nodeview.Node].Unselected, has none. A node that becomes selected counts as added, and one that
+// is no longer selected as one whose watch ended before.
 type Observer struct {
 	// RecordUpdates enables recording of label changes.
 	RecordUpdates bool

@@ -53,7 +53,7 @@ func (o *storedObject) GetObjectMeta() metav1.Object {
 }
 
 // Transform is the transform of the informer: it parses a ConfigMap, and drops the rest. An unreadable
-// transaction or record stays unreadable. Transactions never change, so their end needs no parsing.
+// transaction or record stays unreadable.
 func (s *Stored) Transform(obj any) (any, error) {
 	cm, ok := obj.(*corev1.ConfigMap)
 	if !ok {
@@ -62,9 +62,7 @@ func (s *Stored) Transform(obj any) (any, error) {
 	o := &storedObject{key: types.NamespacedName{Namespace: cm.Namespace, Name: cm.Name}, uid: cm.UID, resourceVersion: cm.ResourceVersion}
 	switch cm.Namespace {
 	case s.transactions:
-		if known := s.get(o.key); known != nil && known.uid == o.uid {
-			o.transaction = known.transaction
-		} else if t, err := txn.Parse(cm); err == nil {
+		if t, err := txn.Parse(cm); err == nil {
 			o.transaction = &txn.Transaction{Type: t.Type, Node: t.Node, UID: t.UID, Revision: t.Revision, FoundsRecord: t.FoundsRecord}
 		}
 	case s.records:
@@ -103,9 +101,10 @@ func (s *Stored) Pending() map[string]bool {
 	return hashes
 }
 
-// handler calls changed with each node whose transactions or record changed, and taken with the
-// node hash of each other object that has, or had, the name of a transaction.
-func (s *Stored) handler(changed, taken func(string)) toolscache.ResourceEventHandler {
+// Handler returns the handler of the informer, which must be its only one. It calls changed with each
+// node whose transactions or record changed, and taken with the node hash of each other object that
+// has, or had, the name of a transaction.
+func (s *Stored) Handler(changed, taken func(string)) toolscache.ResourceEventHandler {
 	notify := func(o *storedObject) {
 		switch hash, _, isNamed := txn.SplitName(o.key.Name); {
 		case o.key.Namespace != s.transactions:

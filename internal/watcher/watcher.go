@@ -32,8 +32,8 @@ const startRetryPeriod = 2 * time.Second
 // DefaultSilence is the default of [Config].Silence.
 const DefaultSilence = 5 * time.Second
 
-// Config configures a Watcher. All fields are required except Stream, Stored, StoredInformer, Name, Members, Lease,
-// Ring, History and RecordUpdates.
+// Config configures a Watcher. All fields are required except Stream, Stored, StoredInformer, Name,
+// Members, Lease, Ring, History and RecordUpdates.
 type Config struct {
 	// Client reads and writes the API server directly, without a cache.
 	Client client.Client
@@ -148,7 +148,7 @@ func (w *Watcher) RunBarrier(ctx context.Context) error {
 func (w *Watcher) Run(ctx context.Context) error {
 	defer func() { _ = w.config.Nodes.RemoveEventHandler(w.handle) }() // the informer ends with the process
 	if stored := w.config.StoredInformer; stored != nil {
-		heard, err := stored.AddEventHandler(w.config.Stored.handler(w.writer.changed, w.writer.freed))
+		heard, err := stored.AddEventHandler(w.config.Stored.Handler(w.writer.changed, w.writer.freed))
 		if err != nil {
 			return fmt.Errorf("watching transactions and records: %w", err)
 		}

@@ -1,8 +1,6 @@
 package simulation
 
-import (
-	"nodekeeper.dev/test/schedules"
-)
+import "nodekeeper.dev/test/schedules"
 
 // choices is the input of a run: a list of bytes. After its end every choice is 0.
 type choices struct {

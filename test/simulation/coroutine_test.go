@@ -1,8 +1,6 @@
 package simulation
 
-import (
-	"iter"
-)
+import "iter"
 
 // party is a participant that takes turns. A crash ends its current life.
 type party interface {

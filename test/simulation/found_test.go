@@ -1,8 +1,6 @@
 package simulation
 
-import (
-	"nodekeeper.dev/test/schedules"
-)
+import "nodekeeper.dev/test/schedules"
 
 // found has the seeds of schedules that expose the mutants for which a search takes long. If the
 // meaning of seeds changes, -search finds new ones.

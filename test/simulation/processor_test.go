@@ -259,7 +259,7 @@ func (a *processorActor) Relabel(_ context.Context, read *nodeview.Node, to node
 		return nil, err
 	}
 	a.broken.seeks, a.broken.aside = false, 0
-	if to.Marker == "" && maps.Equal(read.Labels, to.Labels) { // a mutant restores labels without the marker
+	if to.Marker == "" && read.Gated && maps.Equal(read.Labels, to.Labels) { // a mutant restores labels without the marker
 		return a.open(a.mutantRead(read, wanted), wanted)
 	}
 	if !a.world.restore(a.mutantRead(read, wanted), wanted, a.read, a.isOvertaken()) {

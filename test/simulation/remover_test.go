@@ -29,8 +29,7 @@ func (a *removerActor) run() {
 // remove replaces the record, conditional on the record that was read. It reads the record before
 // the Node, so the record cannot belong to a Node that was created later.
 func (a *removerActor) remove() {
-	var n *nodeview.Node
-	var live *nodeview.Node
+	var n, live *nodeview.Node
 	var now int
 	if a.mutant.looksFirst {
 		n, live, now = a.world.node, a.world.liveNode(), a.world.rv

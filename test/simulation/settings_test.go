@@ -1,8 +1,6 @@
 package simulation
 
-import (
-	"slices"
-)
+import "slices"
 
 // variant is the part of the service that is available throughout a run, which determines the
 // promises.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -159,7 +160,7 @@ func (c *Cluster) liveNodes(ctx context.Context, keep func(name string) bool) (m
 	newList := func() client.ObjectList { return &corev1.NodeList{} }
 	err = pages.Each(ctx, c.Client, newList, "", func(whole *corev1.Node) error {
 		if keep(whole.Name) {
-			live[whole.Name] = c.View(whole.Name).OfWhole(whole, c.Now())
+			live[whole.Name] = c.View(whole.Name).OfWhole(whole, time.Now())
 		}
 		return nil
 	})

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
@@ -92,6 +93,15 @@ func addReadiness(mgr manager.Manager, name string, c controller.Controller) err
 // Request returns the request for a node.
 func Request(node string) reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Name: node}}
+}
+
+// Add enqueues a node with a priority.
+func Add(work Requests, node string, priority int) {
+	if ordered, ok := work.(priorityqueue.PriorityQueue[reconcile.Request]); ok {
+		ordered.AddWithOpts(priorityqueue.AddOpts{Priority: new(priority)}, Request(node))
+		return
+	}
+	work.Add(Request(node))
 }
 
 // UnderLock calls work under the lock of a node, or requeues the node if another process holds the

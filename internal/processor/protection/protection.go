@@ -18,7 +18,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	toolscache "k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
@@ -109,17 +108,20 @@ func WarnOfProtected(ctx context.Context, all *nodes.Nodes) error {
 	return nil
 }
 
-// requests is the queue of the controller.
-type requests = workqueue.TypedRateLimitingInterface[reconcile.Request]
-
 // watchNodes enqueues Nodes whose finalizer must be added or removed, or that may have been edited
-// while their finalizer was removed.
-func (c *Controller) watchNodes(_ context.Context, work requests) error {
-	_, err := c.Cache.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(obj any) { c.observe(nil, nodes.Delivered(obj), work) },
-		UpdateFunc: func(before, after any) { c.observe(nodes.Delivered(before), nodes.Delivered(after), work) },
+// while their finalizer was removed. Those of the first list come after the others. The work may
+// begin before all of them are enqueued.
+func (c *Controller) watchNodes(_ context.Context, work job.Requests) error {
+	_, err := c.Cache.AddEventHandler(toolscache.ResourceEventHandlerDetailedFuncs{
+		AddFunc: func(obj any, isInInitialList bool) {
+			c.observe(nil, nodes.Delivered(obj), work, isInInitialList)
+		},
+		UpdateFunc: func(before, after any) { c.observe(nodes.Delivered(before), nodes.Delivered(after), work, false) },
 		DeleteFunc: func(obj any) {
 			n := nodes.Delivered(obj)
+			if n == nil {
+				return
+			}
 			if c.late.end(n); c.late.has(n.Name) {
 				work.Add(job.Request(n.Name))
 			}
@@ -131,11 +133,19 @@ func (c *Controller) watchNodes(_ context.Context, work requests) error {
 	return nil
 }
 
-func (c *Controller) observe(before, after *nodeview.Node, work requests) {
-	c.late.observe(before, after)
-	if waitsUnselected(after) || lacksFinalizer(after) || nodes.WaitsForFinalizer(after) || c.late.has(after.Name) {
-		work.Add(job.Request(after.Name))
+func (c *Controller) observe(before, after *nodeview.Node, work job.Requests, isInInitialList bool) {
+	if after == nil {
+		return
 	}
+	c.late.observe(before, after)
+	if !waitsUnselected(after) && !lacksFinalizer(after) && !nodes.WaitsForFinalizer(after) && !c.late.has(after.Name) {
+		return
+	}
+	priority := 0
+	if isInInitialList && !after.IsDeleting() {
+		priority = handler.LowPriority
+	}
+	job.Add(work, after.Name, priority)
 }
 
 func (c *Controller) recordedNode(_ context.Context, cm *corev1.ConfigMap) []reconcile.Request {
