@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"nodekeeper.dev/internal/daemon/connect"
 	"nodekeeper.dev/internal/daemon/version"
 )
 
@@ -81,7 +82,7 @@ func LogStart(ctx context.Context, fs *flag.FlagSet) {
 // waits until the checks pass. An error is one line with advice. The probes are served from then
 // on, until ctx is done.
 func New(ctx context.Context, cfg Config) (manager.Manager, error) {
-	rc, err := restConfig(cfg.Program, cfg.Options)
+	rc, err := connect.Config(cfg.Program, cfg.Options.Kubeconfig)
 	if err != nil {
 		return nil, err
 	}

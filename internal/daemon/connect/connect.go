@@ -1,4 +1,6 @@
-package daemon
+// Package connect makes the connection of a program to its cluster. It does not depend on
+// controller-runtime.
+package connect
 
 import (
 	"errors"
@@ -13,10 +15,10 @@ import (
 	"nodekeeper.dev/internal/daemon/version"
 )
 
-// restConfig returns the connection to the cluster: from --kubeconfig, $KUBECONFIG or the pod's
-// service account, in this order.
-func restConfig(program string, o *Options) (*rest.Config, error) {
-	cfg, err := loadConfig(o.Kubeconfig)
+// Config returns the connection to the cluster: from the file kubeconfig, or if that is empty, from
+// $KUBECONFIG or the pod's service account, in this order. Any error is one line with advice.
+func Config(program, kubeconfig string) (*rest.Config, error) {
+	cfg, err := loadConfig(kubeconfig)
 	if err != nil {
 		return nil, err
 	}
