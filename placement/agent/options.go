@@ -1,0 +1,101 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"nodekeeper.dev/placement/contract"
+)
+
+const (
+	// ZoneAnnotation is the key of the annotation on the Lease with the zone of the pod.
+	ZoneAnnotation = "placement.nodekeeper.dev/zone"
+	// CapacityAnnotation is the key of the annotation on the Lease with the capacity of the pod.
+	CapacityAnnotation = "placement.nodekeeper.dev/capacity"
+)
+
+const (
+	// DefaultLeaseDuration is the default of Options.LeaseDuration.
+	DefaultLeaseDuration = 15 * time.Second
+	// stopTime is how long a Worker may take to return, and how long the agent waits for Workers
+	// before it acknowledges what has been done so far.
+	stopTime = 5 * time.Second
+	// renewals is the number of renewals per lease duration, retries that of attempts per renewal.
+	renewals, retries = 3, 5
+)
+
+// Worker works on virtual replicas.
+type Worker interface {
+	// Work works on one virtual replica until ctx is canceled. It calls ready once it works, and
+	// returns only when it has stopped, within five seconds. If it returns earlier, with an error or
+	// without, its resource is failing, and Work is called again after a second, and up to a minute
+	// after more failures. Work is called concurrently for different virtual replicas.
+	Work(ctx context.Context, r Replica, ready func()) error
+}
+
+// Replica is one virtual replica. It does not change while a Worker works on it.
+type Replica struct {
+	Resource contract.Reference
+	// Index is the number of the virtual replica, Of the number of all of its resource.
+	Index, Of int32
+	// Epoch is higher for every new owner of the virtual replica.
+	Epoch int64
+	// Payload is data from the controller of the resource, or nil.
+	Payload json.RawMessage
+}
+
+// Options configures [Run]. Zone, Capacity, LeaseDuration and Renewed are optional.
+type Options struct {
+	// Namespace is the namespace of the pod, Pool the name of its pool.
+	Namespace, Pool string
+	// Pod and PodUID identify the pod. Only one process per pod may run the agent.
+	Pod    string
+	PodUID types.UID
+	// Zone is the zone of the pod.
+	Zone string
+	// Capacity is the maximum load of this pod. If zero, the pool's applies.
+	Capacity int32
+	// LeaseDuration is in whole seconds. If zero, it is [DefaultLeaseDuration].
+	LeaseDuration time.Duration
+	// Renewed, if set, is called after each renewal of the Lease with the time until which Workers
+	// may run unless the Lease is renewed again. It must not block.
+	Renewed func(until time.Time)
+}
+
+// RenewDeadline returns the time without a renewal after which all Workers are canceled.
+func RenewDeadline(leaseDuration time.Duration) time.Duration { return leaseDuration * 2 / renewals }
+
+// LostStopTime returns how long Workers may take to return when the Lease has not been renewed for
+// the renew deadline: five seconds, or less for a short Lease, so that even with clock rates that
+// differ by 30 % all have returned before another pod gets their work.
+func LostStopTime(leaseDuration time.Duration) time.Duration {
+	return min(stopTime, leaseDuration*2/renewals)
+}
+
+// completed returns the options with defaults, or an error in one line with advice.
+func (o Options) completed() (Options, error) {
+	if o.LeaseDuration == 0 {
+		o.LeaseDuration = DefaultLeaseDuration
+	}
+	if o.Renewed == nil {
+		o.Renewed = func(time.Time) {}
+	}
+	switch {
+	case o.Namespace == "" || o.Pool == "" || o.Pod == "" || o.PodUID == "":
+		return o, errors.New("the namespace, the pool, the name and the UID of the pod are required")
+	case o.Capacity < 0:
+		return o, fmt.Errorf("a capacity of %d is not possible: give 0 or more", o.Capacity)
+	case o.LeaseDuration < time.Second || o.LeaseDuration%time.Second != 0 || o.LeaseDuration > math.MaxInt32*time.Second:
+		return o, fmt.Errorf("a lease duration of %s is not possible: give whole seconds", o.LeaseDuration)
+	}
+	return o, nil
+}
+
+func (o *Options) renewPeriod() time.Duration { return o.LeaseDuration / renewals }
+func (o *Options) retryPeriod() time.Duration { return o.renewPeriod() / retries }

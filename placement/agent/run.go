@@ -1,0 +1,225 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+
+	"nodekeeper.dev/placement/contract"
+)
+
+const (
+	// releaseTimeout bounds the release of the Lease. A Lease that is not released is taken over
+	// after twice its duration.
+	releaseTimeout = 10 * time.Second
+	// maxAck is the size in bytes from which an acknowledgement does without the texts of failures:
+	// all annotations of an object have at most 256 KiB.
+	maxAck = 128 << 10
+)
+
+// agent is the part of Run that outlives an incarnation.
+type agent struct {
+	Options
+
+	worker     Worker
+	leases     coordinationv1client.LeasesGetter
+	configMaps corev1client.ConfigMapsGetter
+}
+
+// Run keeps the Lease, follows the contract and runs Workers until ctx ends. It then stops all
+// Workers, releases the Lease and returns nil. If the Lease is lost, Run stops all Workers and joins
+// the pool again. It returns an error if an option is invalid or the Lease could not be released.
+func Run(ctx context.Context, cfg *rest.Config, o Options, w Worker) error {
+	o, err := o.completed()
+	if err != nil {
+		return err
+	}
+	leases, err := coordinationv1client.NewForConfig(cfg)
+	if err != nil {
+		return fmt.Errorf("connecting to %s: %w", cfg.Host, err)
+	}
+	configMaps, err := corev1client.NewForConfig(cfg)
+	if err != nil {
+		return fmt.Errorf("connecting to %s: %w", cfg.Host, err)
+	}
+	a := &agent{Options: o, worker: w, leases: leases, configMaps: configMaps}
+	log, reason := logr.FromContextOrDiscard(ctx), ""
+	for ctx.Err() == nil {
+		k, last, sent, err := a.join(ctx)
+		if err != nil {
+			if reason != err.Error() {
+				reason = err.Error()
+				log.Info("Could not join the pool, retrying", "error", reason)
+			}
+			pause(ctx, a.retryPeriod())
+			continue
+		}
+		reason = ""
+		log.Info("Joined the pool", "pool", a.Pool, "pod", a.Pod, "incarnation", k.incarnation)
+		a.Renewed(sent.Add(RenewDeadline(a.LeaseDuration)))
+		t := &term{agent: a, keeper: k, last: last, crew: newCrew(w), texts: make(chan string), deadline: time.NewTimer(0)}
+		t.extend(sent)
+		if err := t.run(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// term is the time of one incarnation in this process. Its fields belong to the goroutine of run.
+type term struct {
+	*agent
+
+	keeper *keeper
+	crew   *crew
+	texts  chan string // versions of the contract
+
+	contract contract.Contract
+	digest   string
+	last     int64     // the generation for contract.Accepts
+	followed time.Time // since when it follows the contract
+	acked    int64     // the generation that it has acknowledged
+	ack      string
+
+	until    time.Time // Workers may run until then
+	deadline *time.Timer
+	leaving  bool // it ends and releases the Lease
+	lost     bool // it ends and has no Lease
+}
+
+// extend lets Workers run until the deadline of a renewal that was sent at that time.
+func (t *term) extend(sent time.Time) {
+	t.until = sent.Add(RenewDeadline(t.LeaseDuration))
+	t.deadline.Reset(time.Until(t.until))
+}
+
+// run works until ctx ends or the Lease is lost, and all Workers have returned.
+func (t *term) run(ctx context.Context) error {
+	within, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	ended := make(chan error, 1)
+	var loops sync.WaitGroup
+	defer func() {
+		cancel()
+		loops.Wait()
+		close(t.crew.ended)
+	}()
+	loops.Go(func() { ended <- t.keeper.run(within) })
+	loops.Go(func() { t.follow(within, t.texts) })
+	leave, waited := ctx.Done(), time.NewTimer(0)
+	defer waited.Stop()
+	for {
+		select {
+		case <-leave:
+			leave, t.leaving = nil, true
+		case err := <-ended:
+			t.lose(ctx, err)
+		case <-t.deadline.C:
+			t.lose(ctx, nil)
+			cancel()
+		case sent := <-t.keeper.renewed:
+			t.extend(sent)
+		case text := <-t.texts:
+			if t.read(text) {
+				waited.Reset(stopTime)
+			}
+		case e := <-t.crew.events:
+			t.crew.handle(ctx, e)
+		case <-waited.C:
+		}
+		if done := t.step(ctx); done {
+			break
+		}
+	}
+	cancel()
+	loops.Wait()
+	if t.lost {
+		return nil
+	}
+	release, stop := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+	defer stop()
+	return t.keeper.release(release)
+}
+
+// lose ends the term. The reason is nil if the Lease was not renewed in time.
+func (t *term) lose(ctx context.Context, reason error) {
+	if t.lost {
+		return
+	}
+	t.lost = true
+	text := "not renewed in time"
+	if reason != nil {
+		text = reason.Error()
+	}
+	logr.FromContextOrDiscard(ctx).Info("Lost the Lease, stopping all work", "reason", text, "count", len(t.crew.jobs))
+}
+
+// read processes a version of the contract, and reports whether the term follows it from now on.
+func (t *term) read(text string) bool {
+	c, err := contract.DecodeContract([]byte(text))
+	if err != nil || !contract.Accepts(t.keeper.incarnation, t.last, &c) {
+		return false // the controller replaces a malformed contract
+	}
+	t.contract, t.digest, t.last, t.followed = c, contract.Digest([]byte(text)), c.Generation, time.Now()
+	return true
+}
+
+// step stops and starts Workers and acknowledges. It reports whether the term is over.
+func (t *term) step(ctx context.Context) (done bool) {
+	if t.lost || t.leaving {
+		t.crew.stopAll()
+		return len(t.crew.jobs) == 0
+	}
+	stop, start := contract.Apply(&t.contract, t.crew.work())
+	for _, u := range stop {
+		t.crew.stop(u)
+	}
+	for _, u := range start {
+		t.start(ctx, u)
+	}
+	// A job that was waiting to run again is gone at once, and its unit may be listed with another
+	// epoch.
+	if len(stop) > 0 {
+		_, start = contract.Apply(&t.contract, t.crew.work())
+		for _, u := range start {
+			t.start(ctx, u)
+		}
+	}
+	t.acknowledge()
+	return false
+}
+
+func (t *term) start(ctx context.Context, u contract.Unit) {
+	e := t.contract.Entry(u.UID)
+	epoch, _ := e.Lists(u.Index)
+	t.crew.start(ctx, u, Replica{Resource: e.Reference, Index: u.Index, Of: e.Of, Epoch: epoch, Payload: e.Payload})
+}
+
+// acknowledge acknowledges the contract when everything is done or has taken too long, and after
+// that whenever the acknowledgement changes.
+func (t *term) acknowledge() {
+	if t.contract.Incarnation == "" {
+		return
+	}
+	a, done := contract.Acknowledge(&t.contract, t.digest, t.crew.work())
+	if !done && t.acked != a.Generation && time.Since(t.followed) < stopTime {
+		return
+	}
+	text := a.Encode()
+	if len(text) > maxAck {
+		for uid := range a.Failing {
+			a.Failing[uid] = "failing"
+		}
+		text = a.Encode()
+	}
+	t.acked = a.Generation
+	if string(text) != t.ack {
+		t.ack = string(text)
+		t.keeper.acknowledge(t.ack)
+	}
+}
