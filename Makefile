@@ -85,7 +85,7 @@ help: ## list the targets
 ##### Build
 
 # The programs of all products.
-PROGRAMS := ./cmd/... ./sharding/cmd/...
+PROGRAMS := ./cmd/... ./sharding/cmd/... ./placement/cmd/...
 
 GO_BUILD := go build -ldflags "-s -w $(STAMP)"
 
@@ -263,6 +263,10 @@ walk: ## type the commands of README.md that need Go alone, make demo and make t
 .PHONY: shard-demo
 shard-demo: build controlplane ## show the sharder at work against a real API server: shards that join, die and leave
 	go run ./sharding/demo
+
+.PHONY: placement-demo
+placement-demo: build controlplane ## show placement at work against a real API server: a queue whose workers die and leave
+	go run ./placement/demo
 
 ##### Check
 

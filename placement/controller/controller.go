@@ -1,0 +1,312 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	"golang.org/x/sync/errgroup"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"nodekeeper.dev/internal/daemon/signal"
+	"nodekeeper.dev/placement/contract"
+)
+
+const (
+	// passPeriod is the least time between the beginnings of two passes.
+	passPeriod = 50 * time.Millisecond
+	// retryPeriod is the delay before a pass is repeated in which a request failed, and before the
+	// API server is asked again for a kind that it does not serve.
+	retryPeriod = time.Second
+	// requestTimeout bounds a request.
+	requestTimeout = 10 * time.Second
+	// parallel is how many requests a pass sends at a time.
+	parallel = 32
+)
+
+// Controller runs one loop per pool. It must be the only one that is a leader, or else two may move
+// work to and fro; but no two pods work on one virtual replica even then.
+type Controller struct {
+	loops []*loop
+}
+
+// New returns a controller. It does no I/O.
+func New(cfg *rest.Config, pools []Pool) (*Controller, error) {
+	c, err := newClients(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to %s: %w", cfg.Host, err)
+	}
+	controller := &Controller{}
+	for i := range pools {
+		controller.loops = append(controller.loops, newLoop(c, pools[i]))
+	}
+	return controller, nil
+}
+
+// Run runs all loops until ctx ends. It returns an error if the cluster was rewound.
+func (c *Controller) Run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for _, l := range c.loops {
+		group.Go(func() error { return l.run(ctx) })
+	}
+	return group.Wait()
+}
+
+// Synced reports whether all loops have seen everything that was there when they started.
+func (c *Controller) Synced() bool {
+	for _, l := range c.loops {
+		if !l.ready.Load() {
+			return false
+		}
+	}
+	return true
+}
+
+// clients are what the loops read and write with.
+type clients struct {
+	leases     coordinationv1client.LeasesGetter
+	configMaps corev1client.ConfigMapsGetter
+	dynamic    dynamic.Interface
+	discovery  discovery.DiscoveryInterface
+}
+
+func newClients(cfg *rest.Config) (c *clients, err error) {
+	c = &clients{}
+	if c.leases, err = coordinationv1client.NewForConfig(cfg); err != nil {
+		return nil, err
+	}
+	if c.configMaps, err = corev1client.NewForConfig(cfg); err != nil {
+		return nil, err
+	}
+	if c.dynamic, err = dynamic.NewForConfig(cfg); err != nil {
+		return nil, err
+	}
+	c.discovery, err = discovery.NewDiscoveryClientForConfig(cfg)
+	return c, err
+}
+
+// kindState is a kind with what the loop knows of it.
+type kindState struct {
+	Kind
+
+	client dynamic.ResourceInterface
+	// hasStatus is set if the status has an endpoint of its own.
+	hasStatus bool
+	store     *store[*resource]
+	// pruned is set when the API server does not store what the loop has written. The loop writes
+	// nothing more to this kind then. It belongs to the loop.
+	pruned bool
+}
+
+// loop is the loop of one pool. Its fields belong to the goroutine of run, except for the stores.
+type loop struct {
+	*clients
+	Pool
+
+	dirty  signal.Signal
+	failed chan error // holds the first reason to end
+	ready  atomic.Bool
+
+	kinds     []*kindState
+	leaseRows *store[*member]
+	contracts *store[*stored]
+
+	memory
+}
+
+func newLoop(c *clients, p Pool) *loop {
+	return &loop{clients: c, Pool: p, dirty: signal.New(), failed: make(chan error, 1), memory: newMemory()}
+}
+
+// run runs the loop until ctx ends or the cluster was rewound.
+func (l *loop) run(ctx context.Context) error {
+	ctx = logr.NewContext(ctx, logr.FromContextOrDiscard(ctx).WithValues("pool", l.Name, "namespace", l.Namespace))
+	if !l.findKinds(ctx) {
+		return nil
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	reflectors := l.reflectors()
+	var group errgroup.Group
+	for _, r := range reflectors {
+		group.Go(func() error {
+			r.RunWithContext(ctx)
+			return nil
+		})
+	}
+	err := l.work(ctx)
+	cancel()
+	return errors.Join(err, group.Wait())
+}
+
+// work makes a pass whenever something has changed or is due.
+func (l *loop) work(ctx context.Context) error {
+	timer := time.NewTimer(retryPeriod)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-l.failed:
+			return err
+		case <-l.dirty:
+		case <-timer.C:
+		}
+		if !l.isSynced() {
+			timer.Reset(retryPeriod)
+			continue
+		}
+		began := time.Now()
+		due := l.pass(ctx)
+		if !l.ready.Swap(true) {
+			logr.FromContextOrDiscard(ctx).Info("Pool is synced")
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Until(began.Add(passPeriod))):
+		}
+		if due > 0 {
+			timer.Reset(max(due-time.Since(began), 0))
+		}
+	}
+}
+
+func (l *loop) isSynced() bool {
+	for _, k := range l.kinds {
+		if !k.store.synced() {
+			return false
+		}
+	}
+	return l.leaseRows.synced() && l.contracts.synced()
+}
+
+// fail ends the loop.
+func (l *loop) fail(err error) {
+	select {
+	case l.failed <- err:
+	default: // there is a reason already
+	}
+}
+
+// findKinds waits until the API server serves all kinds. It returns false if ctx ends before.
+func (l *loop) findKinds(ctx context.Context) bool {
+	reason := ""
+	for {
+		err := l.lookUpKinds()
+		if err == nil {
+			return true
+		}
+		if reason != err.Error() {
+			reason = err.Error()
+			logr.FromContextOrDiscard(ctx).Info("Waiting for the kinds of the pool", "reason", reason)
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-time.After(retryPeriod):
+		}
+	}
+}
+
+func (l *loop) lookUpKinds() error {
+	l.kinds = nil
+	for _, k := range l.Kinds {
+		gv := k.GroupVersion()
+		list, err := l.discovery.ServerResourcesForGroupVersion(gv.String())
+		if err != nil {
+			return fmt.Errorf("looking for %s: %w", gv, err)
+		}
+		state := &kindState{Kind: k}
+		for _, r := range list.APIResources {
+			if r.Kind == k.Kind && r.Namespaced && state.client == nil && !strings.Contains(r.Name, "/") {
+				state.client = l.dynamic.Resource(gv.WithResource(r.Name)).Namespace(l.Namespace)
+				state.hasStatus = hasStatus(list.APIResources, r.Name)
+			}
+		}
+		if state.client == nil {
+			return fmt.Errorf("the API server has no namespaced kind %s in %s", k.Kind, gv)
+		}
+		l.kinds = append(l.kinds, state)
+	}
+	return nil
+}
+
+// hasStatus reports whether the status of a resource has an endpoint of its own.
+func hasStatus(all []metav1.APIResource, name string) bool {
+	return slices.ContainsFunc(all, func(r metav1.APIResource) bool { return r.Name == name+"/status" })
+}
+
+// reflectors returns what fills the stores.
+func (l *loop) reflectors() []*cache.Reflector {
+	l.leaseRows = newStore(l, parseMember, isMoreThanRenewal)
+	l.contracts = newStore(l, parseContract, nil)
+	ours := labels.SelectorFromSet(labels.Set{contract.PoolLabel: l.Name}).String()
+	leases, configMaps := l.leases.Leases(l.Namespace), l.configMaps.ConfigMaps(l.Namespace)
+	all := []*cache.Reflector{
+		reflector(&coordinationv1.Lease{}, l.leaseRows, ours, listOf(leases.List), leases.Watch),
+		reflector(&corev1.ConfigMap{}, l.contracts, ours, listOf(configMaps.List), configMaps.Watch),
+	}
+	for _, k := range l.kinds {
+		k.store = newStore(l, parser(k, l.MaxReplicas), nil)
+		expected := &unstructured.Unstructured{}
+		expected.SetGroupVersionKind(k.GroupVersionKind)
+		all = append(all, reflector(expected, k.store, "", listOf(k.client.List), k.client.Watch))
+	}
+	return all
+}
+
+func newStore[P any](l *loop, parse func(metav1.Object) P, matters func(before, after *version[P]) bool) *store[P] {
+	return &store[P]{parse: parse, matters: matters, changed: l.dirty.Send, rewound: l.fail, objects: map[string]*version[P]{}, deleted: map[types.UID]bool{}}
+}
+
+// listOf makes the list function of any client one of a reflector.
+func listOf[L runtime.Object](list func(context.Context, metav1.ListOptions) (L, error)) cache.ListWithContextFunc {
+	return func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return list(ctx, o) }
+}
+
+func reflector(expected runtime.Object, to cache.ReflectorStore, selector string, list cache.ListWithContextFunc, watchFrom func(context.Context, metav1.ListOptions) (watch.Interface, error)) *cache.Reflector {
+	lw := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.LabelSelector = selector
+			return list(ctx, o)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.LabelSelector = selector
+			return watchFrom(ctx, o)
+		},
+	}
+	return cache.NewReflectorWithOptions(lw, expected, to, cache.ReflectorOptions{})
+}
+
+// kindOf returns the kind of an entry of a contract, or nil if the pool does not have it.
+func (l *loop) kindOf(r *contract.Reference) *kindState {
+	gv, err := schema.ParseGroupVersion(r.APIVersion)
+	if err != nil {
+		return nil
+	}
+	for _, k := range l.kinds {
+		if k.GroupKind() == gv.WithKind(r.Kind).GroupKind() {
+			return k
+		}
+	}
+	return nil
+}

@@ -1,0 +1,204 @@
+package controller
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/go-logr/logr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/klog/v2"
+
+	"nodekeeper.dev/placement"
+	"nodekeeper.dev/placement/contract"
+	"nodekeeper.dev/placement/ready"
+	"nodekeeper.dev/placement/schedule"
+)
+
+// detailPeriod is the least time between two writes of numbers and messages in one status.
+const detailPeriod = time.Second
+
+// change is a status to write.
+type change struct {
+	version *version[*resource]
+	status  placement.Status
+}
+
+// isUsable reports whether decisions about a resource are possible.
+func (r *resource) isUsable() bool { return r.malformed == nil && !r.kind.pruned }
+
+// decide returns the statuses that must be written.
+func (p *pass) decide(ctx context.Context) []change {
+	items, now, sets := p.items()
+	policy := p.policy()
+	next, pending := schedule.Schedule(policy, p.pods, items, now)
+	if p.isCalm(pending) {
+		next, _ = schedule.Rebalance(policy, p.pods, items, next, int(p.Rebalance))
+	}
+	var changes []change
+	for _, v := range p.resources {
+		r := v.parsed
+		if !r.isUsable() {
+			continue
+		}
+		status, err := p.decideOne(r, sets[string(v.uid)], next[string(v.uid)])
+		if err != nil {
+			p.retry(ctx, err, "Deciding failed", "resource", klog.KObj(r.object))
+			continue
+		}
+		if p.report(v, &status) {
+			changes = append(changes, change{v, status})
+		}
+	}
+	return changes
+}
+
+// items returns the input for scheduling, and the present indexes by resource and pod.
+func (p *pass) items() (items []schedule.Item, now schedule.Assignment, sets map[string]map[string]schedule.Set) {
+	now, sets = schedule.Assignment{}, map[string]map[string]schedule.Set{}
+	for _, v := range p.resources {
+		r := v.parsed
+		if r.malformed != nil {
+			continue
+		}
+		key := string(v.uid)
+		items = append(items, schedule.Item{Key: key, Replicas: r.wanted, Weight: r.weight, Bytes: r.bytes})
+		counts, present := map[string]int32{}, map[string]schedule.Set{}
+		for i := range r.status.Placement {
+			share := &r.status.Placement[i]
+			if share.Incarnation == "" {
+				continue
+			}
+			set := setOf(share).Below(r.wanted)
+			if len(set) > 0 {
+				counts[share.PodName] += int32(len(set)) //nolint:gosec // at most MaxReplicas
+				present[share.PodName] = append(present[share.PodName], set...)
+			}
+		}
+		now[key], sets[key] = counts, present
+	}
+	return items, now, sets
+}
+
+// isCalm reports whether nothing is on its way, so that the load may be evened out.
+func (p *pass) isCalm(pending map[string]int32) bool {
+	if p.Rebalance == 0 || len(pending) > 0 {
+		return false
+	}
+	for i := range p.pods {
+		if p.pods[i].State == schedule.Closed || p.pods[i].State == schedule.Leaving {
+			return false
+		}
+	}
+	for _, v := range p.resources {
+		if v.parsed.isUsable() && len(v.parsed.status.Releasing) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// decideOne returns the status of a resource with the next decision.
+func (p *pass) decideOne(r *resource, present map[string]schedule.Set, next map[string]int32) (placement.Status, error) {
+	floor := contract.Floor{Contracts: p.highest[r.object.GetUID()], Time: time.Now()}
+	status, _, err := contract.Release(r.status, r.object.GetUID(), p.viewOf(r), p.hasEnded, floor)
+	if err != nil {
+		return status, err
+	}
+	numbered := schedule.Number(r.wanted, present, next)
+	want := make([]contract.Share, 0, len(numbered))
+	for _, pod := range slices.Sorted(maps.Keys(numbered)) {
+		want = append(want, contract.Share{Pod: pod, Incarnation: p.incarnationFor(r, pod), Indexes: numbered[pod]})
+	}
+	if status, _, err = contract.Decide(status, want, p.hasEnded, floor); err != nil {
+		return status, err
+	}
+	status.ObservedGeneration = r.object.GetGeneration()
+	return status, nil
+}
+
+// incarnationFor returns the incarnation that gets the share of a pod: the holder of its Lease, or
+// the owner of the share if the pod takes no new work.
+func (p *pass) incarnationFor(r *resource, pod string) string {
+	if m := p.members[pod]; m != nil && m.parsed.holder != "" && p.states[pod] != schedule.Closed {
+		return m.parsed.holder
+	}
+	for i := range r.status.Placement {
+		if r.status.Placement[i].PodName == pod {
+			return r.status.Placement[i].Incarnation
+		}
+	}
+	return ""
+}
+
+// report sets the conditions of a status, and reports whether the status must be written.
+func (p *pass) report(v *version[*resource], status *placement.Status) bool {
+	r := v.parsed
+	conditions, working := ready.Of(&ready.Input{
+		UID: v.uid, Generation: r.object.GetGeneration(), Wanted: r.wanted, Limited: r.limited, Invalid: r.invalid,
+		TooLarge: p.tooLarge[v.uid], Status: *status, Pods: p.readyPod(r), Now: p.now,
+	})
+	held, wait := ready.Hold(r.status.Conditions, conditions, p.now)
+	if wait > 0 {
+		p.wake(wait)
+	}
+	status.Conditions, status.ReadyVReplicas = held, working
+	switch {
+	case !isSameDecision(status, &r.status), !isSameVerdict(status.Conditions, r.status.Conditions):
+		return true
+	case isSameDetail(status, &r.status):
+		return false
+	}
+	if left := detailPeriod - p.now.Sub(p.detailed[v.uid]); left > 0 {
+		p.wake(left)
+		return false
+	}
+	p.detailed[v.uid] = p.now
+	return true
+}
+
+// writeStatuses writes statuses, with the versions that they were computed from as preconditions.
+func (p *pass) writeStatuses(ctx context.Context, changes []change) {
+	errs, answers := make([]error, len(changes)), make([]*unstructured.Unstructured, len(changes))
+	inParallel(ctx, len(changes), func(ctx context.Context, i int) { answers[i], errs[i] = changes[i].write(ctx) })
+	for i, c := range changes {
+		r := c.version.parsed
+		if errs[i] != nil {
+			p.retry(ctx, errs[i], "Writing a status failed", "resource", klog.KObj(r.object))
+			continue
+		}
+		p.goOnWith(r.kind.store.wrote(answers[i]), c.version)
+		if status, err := decodeStatus(answers[i], r.kind.StatusPath); err != nil || !isSameDecision(&status, &c.status) || !isSameVerdict(status.Conditions, c.status.Conditions) || !isSameDetail(&status, &c.status) {
+			r.kind.pruned = true
+			logr.FromContextOrDiscard(ctx).Info("The API server does not store the whole status: nothing more is written to this kind", "kind", r.kind.GroupVersionKind.Kind, "resource", klog.KObj(r.object))
+		}
+	}
+}
+
+// write writes a status, and returns what the API server has stored.
+func (c *change) write(ctx context.Context) (*unstructured.Unstructured, error) {
+	r := c.version.parsed
+	next, err := r.withStatus(&c.status)
+	if err != nil {
+		return nil, err
+	}
+	if r.kind.hasStatus {
+		return r.kind.client.UpdateStatus(ctx, next, metav1.UpdateOptions{}) //nolint:wrapcheck // logged with the resource
+	}
+	return r.kind.client.Update(ctx, next, metav1.UpdateOptions{}) //nolint:wrapcheck // as above
+}
+
+// goOnWith makes the rest of the pass use the newest version of a resource after a write or a live
+// read. It is nil if the resource is deleted by now. The argument before may be nil.
+func (p *pass) goOnWith(newest, before *version[*resource]) {
+	if newest == nil || before != nil && newest.uid != before.uid {
+		return
+	}
+	p.fresh[newest.uid] = freshness{newest.resourceVersion, p.number}
+	p.byUID[newest.uid] = newest
+	if at := slices.Index(p.resources, before); at >= 0 {
+		p.resources[at] = newest
+	}
+}

@@ -1,0 +1,154 @@
+package controller
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/go-logr/logr"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nodekeeper.dev/placement"
+	"nodekeeper.dev/placement/contract"
+)
+
+// deadAfter is after how many lease durations without a renewal a Lease is taken over.
+const deadAfter = 2
+
+// takeOver takes over the Leases of pods that have not renewed them for twice their duration, so
+// that they cannot be renewed any longer: the incarnations have ended.
+func (p *pass) takeOver(ctx context.Context) {
+	var dead []*version[*member]
+	for _, v := range p.members {
+		if v.parsed.holder == "" {
+			continue
+		}
+		if left := deadAfter*v.parsed.duration - p.now.Sub(v.at); left > 0 {
+			if !isHeldAt(v, p.now) {
+				p.wake(left)
+			}
+			continue
+		}
+		dead = append(dead, v)
+	}
+	if len(dead) == 0 {
+		return
+	}
+	errs := make([]error, len(dead))
+	inParallel(ctx, len(dead), func(ctx context.Context, i int) {
+		next := dead[i].parsed.lease.DeepCopy()
+		if next.Annotations == nil {
+			next.Annotations = map[string]string{}
+		}
+		next.Annotations[contract.EndedAnnotation] = dead[i].parsed.holder
+		next.Spec.HolderIdentity = new("")
+		var taken *coordinationv1.Lease
+		if taken, errs[i] = p.leases.Leases(p.Namespace).Update(ctx, next, metav1.UpdateOptions{}); errs[i] == nil {
+			p.leaseRows.wrote(taken)
+		}
+	})
+	for i, v := range dead {
+		if errs[i] != nil { // a conflict: the pod lives, or another controller was faster
+			p.retry(ctx, errs[i], "Taking over a Lease failed", "pod", v.parsed.lease.Name)
+			continue
+		}
+		p.ended[v.parsed.holder] = true
+		logr.FromContextOrDiscard(ctx).Info("Took over the Lease of a dead pod", "pod", v.parsed.lease.Name, "incarnation", v.parsed.holder)
+	}
+	p.seeMembers()
+}
+
+// survey determines which incarnations in decisions have ended. As long as a Lease names an
+// incarnation, it has not ended, whatever was known before. An incarnation that no Lease has named
+// for twice the lease duration, confirmed by a live read, has ended.
+func (p *pass) survey(ctx context.Context) {
+	named := map[string]string{} // the pod by incarnation
+	for _, v := range p.resources {
+		for _, shares := range [][]placement.Placement{v.parsed.status.Placement, v.parsed.status.Releasing} {
+			for i := range shares {
+				if shares[i].Incarnation != "" {
+					named[shares[i].Incarnation] = shares[i].PodName
+				}
+			}
+		}
+	}
+	var overdue []string
+	for incarnation, pod := range named {
+		if p.isOverdue(incarnation, pod) {
+			overdue = append(overdue, incarnation)
+		}
+	}
+	slices.Sort(overdue)
+	p.confirm(ctx, overdue, named)
+	for incarnation := range p.ended {
+		if _, ok := named[incarnation]; !ok {
+			delete(p.ended, incarnation)
+		}
+	}
+	for incarnation := range p.unnamed {
+		if _, ok := named[incarnation]; !ok || p.ended[incarnation] {
+			delete(p.unnamed, incarnation)
+		}
+	}
+}
+
+// isOverdue updates what is known of an incarnation, and reports whether only a live read is missing
+// to know that it has ended.
+func (p *pass) isOverdue(incarnation, pod string) bool {
+	if _, held := p.holders[incarnation]; held {
+		delete(p.unnamed, incarnation)
+		delete(p.ended, incarnation)
+		return false
+	}
+	m, duration := p.members[pod], defaultDuration
+	if m != nil {
+		duration = m.parsed.duration
+		if m.parsed.ended == incarnation {
+			p.ended[incarnation] = true
+		}
+	}
+	if p.ended[incarnation] {
+		return false
+	}
+	since, ok := p.unnamed[incarnation]
+	if !ok {
+		since, p.unnamed[incarnation] = p.now, p.now
+	}
+	left := deadAfter*duration - p.now.Sub(since)
+	if left > 0 {
+		p.wake(left)
+	}
+	return left <= 0
+}
+
+// confirm reads the Leases of overdue incarnations.
+func (p *pass) confirm(ctx context.Context, overdue []string, podOf map[string]string) {
+	errs, ended := make([]error, len(overdue)), make([]bool, len(overdue))
+	inParallel(ctx, len(overdue), func(ctx context.Context, i int) {
+		lease, err := p.leases.Leases(p.Namespace).Get(ctx, podOf[overdue[i]], metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			ended[i] = true
+		case err != nil:
+			errs[i] = err
+		default:
+			ended[i] = parseMember(lease).holder != overdue[i]
+		}
+	})
+	for i, incarnation := range overdue {
+		if ended[i] {
+			p.ended[incarnation] = true
+			logr.FromContextOrDiscard(ctx).Info("No Lease names an incarnation any longer", "pod", podOf[incarnation], "incarnation", incarnation)
+		}
+		if errs[i] != nil {
+			p.retry(ctx, errs[i], "Reading a Lease failed", "pod", podOf[incarnation])
+		} else if !ended[i] {
+			p.wake(time.Second) // the cache is behind
+		}
+	}
+}
+
+// hasEnded reports whether an incarnation is known to have ended.
+func (p *pass) hasEnded(incarnation string) bool { return p.ended[incarnation] }

@@ -1,0 +1,94 @@
+package controller
+
+import (
+	"maps"
+	"strconv"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"nodekeeper.dev/placement/contract"
+)
+
+const (
+	// UnschedulableAnnotation is the key of the annotation on the Lease with which people make the
+	// work of a pod move elsewhere. Its value is "true".
+	UnschedulableAnnotation = "placement.nodekeeper.dev/unschedulable"
+
+	zoneAnnotation     = "placement.nodekeeper.dev/zone"
+	capacityAnnotation = "placement.nodekeeper.dev/capacity"
+
+	// defaultDuration is the lease duration of a pod whose Lease does not have any.
+	defaultDuration = 15 * time.Second
+)
+
+// member is the Lease of a pod.
+type member struct {
+	lease *coordinationv1.Lease
+	// holder is the incarnation, or empty if the Lease is free. ended is the last one that is known
+	// to have ended.
+	holder, ended string
+	duration      time.Duration
+	ack           contract.Ack // empty if it is malformed
+	zone          string
+	capacity      int32
+	unschedulable bool
+}
+
+func parseMember(o metav1.Object) *member {
+	l, ok := o.(*coordinationv1.Lease)
+	if !ok {
+		l = &coordinationv1.Lease{}
+	}
+	m := &member{
+		lease: l, ended: l.Annotations[contract.EndedAnnotation], duration: defaultDuration,
+		zone: l.Annotations[zoneAnnotation], unschedulable: l.Annotations[UnschedulableAnnotation] == "true",
+	}
+	if l.Spec.HolderIdentity != nil {
+		m.holder = *l.Spec.HolderIdentity
+	}
+	if l.Spec.LeaseDurationSeconds != nil && *l.Spec.LeaseDurationSeconds > 0 {
+		m.duration = time.Duration(*l.Spec.LeaseDurationSeconds) * time.Second
+	}
+	if capacity, err := strconv.ParseInt(l.Annotations[capacityAnnotation], 10, 32); err == nil && capacity > 0 {
+		m.capacity = int32(capacity)
+	}
+	if ack, err := contract.DecodeAck([]byte(l.Annotations[contract.AcknowledgedAnnotation])); err == nil {
+		m.ack = ack
+	}
+	return m
+}
+
+// isMoreThanRenewal reports whether a new version of a Lease may change a decision.
+func isMoreThanRenewal(before, after *version[*member]) bool {
+	b, a := before.parsed, after.parsed
+	return b.holder != a.holder || b.duration != a.duration || after.at.Sub(before.at) >= b.duration || !maps.Equal(b.lease.Annotations, a.lease.Annotations)
+}
+
+// isHeldAt reports whether a Lease is held and renewed, at a time.
+func isHeldAt(v *version[*member], now time.Time) bool {
+	return v.parsed.holder != "" && now.Sub(v.at) < v.parsed.duration
+}
+
+// stored is the ConfigMap of a contract.
+type stored struct {
+	configMap  *corev1.ConfigMap
+	contract   contract.Contract
+	digest     string
+	unreadable bool
+}
+
+func parseContract(o metav1.Object) *stored {
+	cm, ok := o.(*corev1.ConfigMap)
+	if !ok {
+		cm = &corev1.ConfigMap{}
+	}
+	text := []byte(cm.Data[contract.DataKey])
+	s := &stored{configMap: cm, digest: contract.Digest(text)}
+	var err error
+	s.contract, err = contract.DecodeContract(text)
+	s.unreadable = err != nil
+	return s
+}

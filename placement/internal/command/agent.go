@@ -1,0 +1,104 @@
+package command
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"nodekeeper.dev/internal/daemon/connect"
+	"nodekeeper.dev/placement/agent"
+	"nodekeeper.dev/placement/internal/guard"
+)
+
+// Agent is the command agent: it runs in a pod of a pool, and runs a program for each virtual
+// replica of the pod. It returns nil if ctx ended, all programs have ended and the Lease is
+// released.
+func Agent(ctx context.Context, args []string, stderr io.Writer) error {
+	var o common
+	var a agent.Options
+	var uid, readyLine string
+	var exec bool
+	var capacity int
+	fs := flag.NewFlagSet("placement agent", flag.ContinueOnError)
+	o.addFlags(fs)
+	fs.StringVar(&a.Namespace, "namespace", "", "`namespace` of the pod (required)")
+	fs.StringVar(&a.Pool, "pool", "", "`name` of the pool (required)")
+	fs.StringVar(&a.Pod, "pod", "", "`name` of the pod (required)")
+	fs.StringVar(&uid, "pod-uid", "", "`uid` of the pod (required)")
+	fs.StringVar(&a.Zone, "zone", "", "`zone` of the pod (default none)")
+	fs.IntVar(&capacity, "capacity", 0, "maximum `load` of the pod (default that of the pool)")
+	fs.DurationVar(&a.LeaseDuration, "lease-duration", agent.DefaultLeaseDuration, "`duration` after which a pod that does not renew its Lease gets no new work; after twice that time, its work moves")
+	fs.BoolVar(&exec, "exec", false, "run the program that follows -- once for each virtual replica")
+	fs.StringVar(&readyLine, "ready-line", "", "`line` that the program prints once it works (default none: it works when it has started)")
+	if err := o.parse(fs, args, stderr); err != nil {
+		return err
+	}
+	a.PodUID, a.Capacity = types.UID(uid), int32(min(max(capacity, -1), 1<<30))
+	if err := checkAgent(&a, exec, fs.Args()); err != nil {
+		return err
+	}
+	cfg, err := connect.Config("placement-agent", o.kubeconfig)
+	if err != nil {
+		return err
+	}
+	return runAgent(o.begin(ctx, fs, stderr), cfg, a, readyLine, fs.Args())
+}
+
+// runAgent runs the agent with a guard.
+func runAgent(ctx context.Context, cfg *rest.Config, a agent.Options, readyLine string, program []string) error {
+	executable, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("finding the own executable: %w", err)
+	}
+	g, err := guard.Start(guard.Config{
+		Executable: executable, Pod: string(a.PodUID), StopTime: agent.LostStopTime(a.LeaseDuration), ReadyLine: readyLine, Program: program,
+	})
+	if err != nil {
+		return err
+	}
+	defer g.Close()
+	if err := g.WaitUp(ctx); err != nil {
+		if errors.Is(err, context.Canceled) {
+			return nil // nothing was started
+		}
+		return err
+	}
+	a.Renewed = g.Extend
+	ended := make(chan error, 1)
+	go func() { ended <- agent.Run(ctx, cfg, a, g) }()
+	select {
+	case err := <-ended:
+		return err
+	case <-g.Done():
+		return guard.ErrEnded
+	}
+}
+
+// checkAgent returns an error in one line with advice.
+func checkAgent(a *agent.Options, exec bool, program []string) error {
+	for _, required := range []struct{ flag, value string }{
+		{"namespace", a.Namespace}, {"pool", a.Pool}, {"pod", a.Pod}, {"pod-uid", string(a.PodUID)},
+	} {
+		if required.value == "" {
+			return fmt.Errorf("--%s is required: see placement agent --help", required.flag)
+		}
+	}
+	switch {
+	case a.Capacity < 0:
+		return errors.New("--capacity: give 0 or more")
+	case a.LeaseDuration < time.Second || a.LeaseDuration%time.Second != 0:
+		return fmt.Errorf("--lease-duration %s: give whole seconds", a.LeaseDuration)
+	case !exec:
+		return errors.New("--exec is required, with -- and a program behind all flags")
+	case len(program) == 0:
+		return errors.New("--exec: give -- and the program behind all flags")
+	}
+	return nil
+}

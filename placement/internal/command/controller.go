@@ -1,0 +1,192 @@
+package command
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/rand"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"nodekeeper.dev/internal/daemon/connect"
+	"nodekeeper.dev/internal/daemon/version"
+	"nodekeeper.dev/placement/controller"
+	"nodekeeper.dev/placement/internal/poolconfig"
+)
+
+const (
+	// leaderLease is the name of the Lease of the leader.
+	leaderLease = "placement-controller"
+	// The times of leader election, the defaults of Kubernetes' own controllers.
+	leaderDuration, leaderDeadline, leaderRetry = 15 * time.Second, 10 * time.Second, 2 * time.Second
+)
+
+// errDeposed means that another process may be the leader by now.
+var errDeposed = errors.New("this process is not the leader any longer")
+
+// Controller is the command controller. It returns nil if ctx ended.
+func Controller(ctx context.Context, args []string, stderr io.Writer) error {
+	var o common
+	var poolConfig, metrics, probes string
+	var elect bool
+	fs := flag.NewFlagSet("placement controller", flag.ContinueOnError)
+	o.addFlags(fs)
+	fs.StringVar(&poolConfig, "pool-config", "", "`file` with the pools (required)")
+	fs.BoolVar(&elect, "leader-elect", true, "work only while this process is the leader, by the Lease "+leaderLease+" in $POD_NAMESPACE, or else in the namespace of the first pool")
+	fs.StringVar(&metrics, "metrics-bind-address", ":8080", "`address` of the metrics endpoint; 0 for none")
+	fs.StringVar(&probes, "health-probe-bind-address", ":8081", "`address` of /healthz and /readyz; 0 for none")
+	if err := o.parse(fs, args, stderr); err != nil {
+		return err
+	}
+	if fs.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %q: every setting is a flag, see placement controller --help", fs.Arg(0))
+	}
+	pools, err := readPools(poolConfig)
+	if err != nil {
+		return err
+	}
+	cfg, err := connect.Config("placement-controller", o.kubeconfig)
+	if err != nil {
+		return err
+	}
+	c, err := controller.New(cfg, pools)
+	if err != nil {
+		return err
+	}
+	ctx = o.begin(ctx, fs, stderr)
+	var isLeader atomic.Bool
+	if err := serve(ctx, "metrics", metrics, metricsHandler()); err != nil {
+		return err
+	}
+	if err := serve(ctx, "probes", probes, probesHandler(func() bool { return !isLeader.Load() || c.Synced() })); err != nil {
+		return err
+	}
+	if !elect {
+		isLeader.Store(true)
+		return c.Run(ctx)
+	}
+	return lead(ctx, cfg, cmp.Or(os.Getenv("POD_NAMESPACE"), pools[0].Namespace), func(ctx context.Context) error {
+		isLeader.Store(true)
+		return c.Run(ctx)
+	})
+}
+
+func readPools(path string) ([]controller.Pool, error) {
+	if path == "" {
+		return nil, errors.New("--pool-config is required: see placement controller --help")
+	}
+	content, err := os.ReadFile(path) //nolint:gosec // the path is a flag
+	if err != nil {
+		return nil, fmt.Errorf("--pool-config: %w", err)
+	}
+	pools, err := poolconfig.Parse(content)
+	if err != nil {
+		return nil, fmt.Errorf("--pool-config %s: %w", path, err)
+	}
+	return pools, nil
+}
+
+// lead calls run once this process is the leader, and returns when run has returned. It returns an
+// error if another process may be the leader before ctx has ended.
+func lead(ctx context.Context, cfg *rest.Config, namespace string, run func(context.Context) error) error {
+	leases, err := coordinationv1client.NewForConfig(cfg)
+	if err != nil {
+		return fmt.Errorf("connecting to %s: %w", cfg.Host, err)
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return fmt.Errorf("finding a name for this process: %w", err)
+	}
+	identity := cmp.Or(os.Getenv("POD_NAME"), host) + "-" + rand.String(6)
+	electing, cancel := context.WithCancel(ctx)
+	defer cancel()
+	done := make(chan error, 1) // holds the result of run
+	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
+		Lock: &resourcelock.LeaseLock{
+			LeaseMeta: metav1.ObjectMeta{Namespace: namespace, Name: leaderLease}, Client: leases,
+			LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
+		},
+		LeaseDuration: leaderDuration, RenewDeadline: leaderDeadline, RetryPeriod: leaderRetry, ReleaseOnCancel: true, Name: leaderLease,
+		Callbacks: leaderelection.LeaderCallbacks{
+			OnStartedLeading: func(ctx context.Context) {
+				defer cancel()
+				done <- run(ctx)
+			},
+			OnStoppedLeading: func() {},
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("preparing leader election: %w", err)
+	}
+	elector.Run(electing)
+	select {
+	case err := <-done:
+		if err == nil && ctx.Err() == nil {
+			err = errDeposed
+		}
+		return err
+	default:
+	}
+	if ctx.Err() == nil {
+		return errDeposed // run may take a moment longer, and the caller exits
+	}
+	return nil
+}
+
+// serve serves an address until ctx ends. It does nothing if the address is "0" or empty.
+func serve(ctx context.Context, what, address string, handler http.Handler) error {
+	if address == "" || address == "0" {
+		return nil
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if err != nil {
+		return fmt.Errorf("listening for %s: %w: give another address, or 0 for none", what, err)
+	}
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
+	context.AfterFunc(ctx, func() { _ = server.Close() }) // the process ends
+	log := logr.FromContextOrDiscard(ctx)
+	log.Info("Serving "+what, "address", listener.Addr().String())
+	go func() {
+		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+			log.Error(err, "Serving ended", "what", what)
+		}
+	}()
+	return nil
+}
+
+func metricsHandler() http.Handler {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(version.Metric("placement-controller"))
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	return mux
+}
+
+// probesHandler serves /healthz, and /readyz by a function.
+func probesHandler(isReady func() bool) http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })
+	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if !isReady() {
+			http.Error(w, "the pools are not synced: see the log", http.StatusInternalServerError)
+			return
+		}
+		_, _ = io.WriteString(w, "ok")
+	})
+	return mux
+}

@@ -1,0 +1,158 @@
+// Package journal is a program for placement agent --exec that writes down when it works, and the
+// check that no two of them work on one virtual replica at the same time.
+//
+// Each process holds a lock on a file of its virtual replica. The kernel releases it when the
+// process ends, however that happens, so an overlap shows at once and does not depend on time.
+package journal
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// The events of a journal.
+const (
+	Start   = "start"
+	Stop    = "stop"
+	Overlap = "overlap"
+)
+
+// PodEnv is the environment variable with the name of the pod.
+const PodEnv = "POD_NAME"
+
+// Entry is a line of a journal.
+type Entry struct {
+	NS          int64 // the time in nanoseconds by CLOCK_MONOTONIC
+	Event, Name string
+	Index       int32
+	Epoch       int64
+	PID         int
+	Pod         string
+	Of          int32
+}
+
+const format = "%d %s %s %d %d %d %s %d"
+
+// Work is a program that works on a virtual replica until SIGTERM. It writes a journal in a
+// directory.
+func Work(dir string) error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	name, index := os.Getenv("PLACEMENT_NAME"), os.Getenv("PLACEMENT_INDEX")
+	lock, err := os.OpenFile(filepath.Join(dir, "lock-"+name+"-"+index), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = lock.Close() }()
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return errors.Join(fmt.Errorf("another process works on %s %s: %w", name, index, err), write(dir, Overlap))
+	}
+	if err := write(dir, Start); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return write(dir, Stop)
+}
+
+// write appends a line to the journal, in one write.
+func write(dir, event string) error {
+	now, err := Now()
+	if err != nil {
+		return err
+	}
+	file, err := os.OpenFile(Path(dir), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	line := []string{
+		strconv.FormatInt(now, 10), event, os.Getenv("PLACEMENT_NAME"), os.Getenv("PLACEMENT_INDEX"), os.Getenv("PLACEMENT_EPOCH"),
+		strconv.Itoa(os.Getpid()), os.Getenv(PodEnv), os.Getenv("PLACEMENT_OF"),
+	}
+	_, err = file.WriteString(strings.Join(line, " ") + "\n")
+	return errors.Join(err, file.Close())
+}
+
+// Path returns the path of the journal in a directory.
+func Path(dir string) string { return filepath.Join(dir, "journal") }
+
+// Read returns the lines of a journal. A journal that does not exist yet is empty.
+func Read(dir string) ([]Entry, error) {
+	content, err := os.ReadFile(Path(dir))
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	return parse(strings.NewReader(string(content)))
+}
+
+func parse(r io.Reader) (all []Entry, err error) {
+	lines := bufio.NewScanner(r)
+	for lines.Scan() {
+		var e Entry
+		if _, err := fmt.Sscanf(lines.Text(), format, &e.NS, &e.Event, &e.Name, &e.Index, &e.Epoch, &e.PID, &e.Pod, &e.Of); err != nil {
+			return nil, fmt.Errorf("reading a line of the journal (%s): %w", lines.Text(), err)
+		}
+		all = append(all, e)
+	}
+	return all, lines.Err()
+}
+
+// unit is a virtual replica.
+type unit struct {
+	name  string
+	index int32
+}
+
+// Check returns an error if two processes worked on one virtual replica at the same time, or if its
+// epochs do not grow from one owner to the next.
+func Check(all []Entry) error {
+	epochs := map[unit]Entry{}
+	for _, e := range all {
+		if e.Event == Overlap {
+			return fmt.Errorf("%s worked on %s %d while another process did", e.Pod, e.Name, e.Index)
+		}
+		u := unit{e.Name, e.Index}
+		if last, ok := epochs[u]; e.Event == Start && ok && (e.Epoch < last.Epoch || e.Epoch == last.Epoch && e.Pod != last.Pod) {
+			return fmt.Errorf("%s works on %s %d with epoch %d after %s with epoch %d", e.Pod, e.Name, e.Index, e.Epoch, last.Pod, last.Epoch)
+		}
+		if e.Event == Start {
+			epochs[u] = e
+		}
+	}
+	return nil
+}
+
+// Owners returns the pod that last started each virtual replica of a resource, and has not stopped
+// it.
+func Owners(all []Entry, name string) map[int32]string {
+	owners := map[int32]string{}
+	for _, e := range all {
+		switch {
+		case e.Name != name:
+		case e.Event == Start:
+			owners[e.Index] = e.Pod
+		case e.Event == Stop && owners[e.Index] == e.Pod:
+			delete(owners, e.Index)
+		}
+	}
+	return owners
+}
+
+// Now returns the time by the clock of the journal.
+func Now() (int64, error) {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		return 0, fmt.Errorf("reading the clock: %w", err)
+	}
+	return now.Nano(), nil
+}

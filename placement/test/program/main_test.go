@@ -1,0 +1,259 @@
+package program
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"nodekeeper.dev/placement/test/journal"
+	"nodekeeper.dev/placement/test/queues"
+	"nodekeeper.dev/test/controlplane"
+	"nodekeeper.dev/test/programs"
+)
+
+const (
+	period, patience = 50 * time.Millisecond, 3 * time.Minute
+	// leaseDuration is the shortest with which a busy machine does not lose Leases all the time.
+	leaseDuration = 3 * time.Second
+	// stopTimeout is less than the grace period of a pod.
+	stopTimeout = 25 * time.Second
+	pool, queue = "worker", "orders"
+	// workEnv makes the binary of this test a worker: it is the directory of the journal. deafEnv
+	// makes the worker ignore SIGTERM, and childEnv lets it start a process of its own that does.
+	workEnv  = "PLACEMENT_TEST_JOURNAL"
+	parallel = 8
+)
+
+// shared is the API server of all tests. Each has a namespace of its own.
+var shared *controlplane.ControlPlane
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(workEnv); dir != "" {
+		if err := journal.Work(dir); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	logf.SetLogger(logr.Discard())
+	klog.SetLogger(logr.Discard())
+	if err := controlplane.Parallel(parallel); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(controlplane.Run(m, func(c *controlplane.ControlPlane) {
+		shared = c
+		if err := queues.Install(context.Background(), c.Config); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}))
+}
+
+// cluster is a namespace with a controller, and a directory with a journal.
+type cluster struct {
+	client.Client
+
+	t          *testing.T
+	kubeconfig string
+	namespace  string
+	dir        string
+	controller *programs.Program
+}
+
+// newCluster starts a controller for a namespace of its own.
+func newCluster(t *testing.T) *cluster {
+	t.Helper()
+	c, err := client.New(shared.Config, client.Options{})
+	require.NoError(t, err)
+	s := &cluster{Client: c, t: t, kubeconfig: shared.Kubeconfig, namespace: controlplane.Namespace(t, c), dir: t.TempDir()}
+	s.startController()
+	return s
+}
+
+func (c *cluster) startController() {
+	c.t.Helper()
+	pools, err := queues.WritePools(c.dir, c.namespace, pool)
+	require.NoError(c.t, err)
+	c.controller = c.launch(nil, "controller", "controller", "--kubeconfig="+c.kubeconfig, "--pool-config="+pools,
+		"--leader-elect=false", "--metrics-bind-address=0", "--health-probe-bind-address=127.0.0.1:0")
+	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
+	defer cancel()
+	require.NoError(c.t, c.controller.WaitReady(ctx))
+}
+
+// launch starts the program. It ends with the test.
+func (c *cluster) launch(env []string, identity string, args ...string) *programs.Program {
+	c.t.Helper()
+	p, err := programs.Launch(env, "placement", identity, args...)
+	require.NoError(c.t, err)
+	c.t.Cleanup(func() {
+		assert.NoError(c.t, p.Stop(stopTimeout))
+		if c.t.Failed() {
+			c.t.Logf("%s:\n%s", identity, p.Output())
+		}
+	})
+	return p
+}
+
+// pod is a pod with an agent.
+type pod struct {
+	*programs.Program
+
+	name string
+	uid  types.UID
+}
+
+// agent starts an agent in a new pod of that name.
+func (c *cluster) agent(name string) *pod {
+	c.t.Helper()
+	return c.restart(&pod{name: name, uid: uuid.NewUUID()})
+}
+
+// restart starts an agent in a pod, as after a restart of its container.
+func (c *cluster) restart(p *pod) *pod {
+	c.t.Helper()
+	self, err := os.Executable()
+	require.NoError(c.t, err)
+	return c.agentOf(p, self)
+}
+
+// agentOf starts an agent with a program.
+func (c *cluster) agentOf(p *pod, program ...string) *pod {
+	c.t.Helper()
+	args := []string{
+		"agent", "--kubeconfig=" + c.kubeconfig, "--namespace=" + c.namespace, "--pool=" + pool, "--pod=" + p.name, "--pod-uid=" + string(p.uid),
+		"--lease-duration=" + leaseDuration.String(), "--exec", "--",
+	}
+	env := []string{workEnv + "=" + c.dir, journal.PodEnv + "=" + p.name}
+	return &pod{c.launch(env, p.name, append(args, program...)...), p.name, p.uid}
+}
+
+// create creates the Queue.
+func (c *cluster) create(partitions int64) {
+	c.t.Helper()
+	require.NoError(c.t, c.Create(c.t.Context(), queues.New(c.namespace, queue, partitions)))
+}
+
+// scale changes the number of partitions.
+func (c *cluster) scale(partitions int64) {
+	c.t.Helper()
+	patch := fmt.Appendf(nil, `{"spec":{"partitions":%d}}`, partitions)
+	require.NoError(c.t, c.Patch(c.t.Context(), queues.New(c.namespace, queue, 0), client.RawPatch(types.MergePatchType, patch)))
+}
+
+// condition returns the status and the reason of a condition of the Queue.
+func (c *cluster) condition(t require.TestingT, kind string) (status, reason string) {
+	q := queues.New(c.namespace, queue, 0)
+	require.NoError(t, c.Get(c.t.Context(), client.ObjectKeyFromObject(q), q))
+	conditions, _, err := unstructured.NestedSlice(q.Object, "status", "conditions")
+	require.NoError(t, err)
+	for _, one := range conditions {
+		if one, ok := one.(map[string]any); ok && one["type"] == kind {
+			return fmt.Sprint(one["status"]), fmt.Sprint(one["reason"])
+		}
+	}
+	return "", ""
+}
+
+// journal returns the journal so far. It fails if the work has overlapped.
+func (c *cluster) journal(t require.TestingT) []journal.Entry {
+	all, err := journal.Read(c.dir)
+	require.NoError(t, err)
+	require.NoError(t, journal.Check(all))
+	return all
+}
+
+// await waits until the partitions are worked on by exactly these pods, and the Queue is Ready. It
+// returns the pods by partition.
+func (c *cluster) await(partitions int, pods ...*pod) (owners map[int32]string) {
+	c.t.Helper()
+	require.EventuallyWithT(c.t, func(t *assert.CollectT) {
+		owners = journal.Owners(c.journal(t), queue)
+		assert.Len(t, owners, partitions)
+		has := map[string]bool{}
+		for _, name := range owners {
+			has[name] = true
+		}
+		for _, p := range pods {
+			assert.True(t, has[p.name], "%s works on nothing: %v", p.name, owners)
+		}
+		assert.Len(t, has, len(pods), "%v", owners)
+		status, reason := c.condition(t, "Acknowledged")
+		assert.Equal(t, "True", status, reason)
+		status, reason = c.condition(t, "Ready")
+		assert.Equal(t, "True", status, reason)
+	}, patience, period)
+	return owners
+}
+
+// awaitJoined waits until pods have Leases, so that work is spread over all of them.
+func (c *cluster) awaitJoined(pods ...*pod) {
+	c.t.Helper()
+	require.EventuallyWithT(c.t, func(t *assert.CollectT) {
+		for _, p := range pods {
+			assert.NotEmpty(t, c.holder(t, p))
+			// The controller has seen the Lease once it has created the contract.
+			cm := &corev1.ConfigMap{}
+			assert.NoError(t, c.Get(c.t.Context(), types.NamespacedName{Namespace: c.namespace, Name: p.name}, cm))
+		}
+	}, patience, period)
+}
+
+// lease returns the Lease of a pod.
+func (c *cluster) lease(t require.TestingT, p *pod) *coordinationv1.Lease {
+	l := &coordinationv1.Lease{}
+	require.NoError(t, c.Get(c.t.Context(), types.NamespacedName{Namespace: c.namespace, Name: p.name}, l))
+	return l
+}
+
+func (c *cluster) holder(t require.TestingT, p *pod) string {
+	l := c.lease(t, p)
+	if l.Spec.HolderIdentity == nil {
+		return ""
+	}
+	return *l.Spec.HolderIdentity
+}
+
+// pids returns the processes that a pod has started.
+func pids(all []journal.Entry, p *pod) (list []int) {
+	for _, e := range all {
+		if e.Pod == p.name && e.Event == journal.Start {
+			list = append(list, e.PID)
+		}
+	}
+	return list
+}
+
+// contract returns the ConfigMap of a pod.
+func (c *cluster) contract(t require.TestingT, p *pod) *corev1.ConfigMap {
+	cm := &corev1.ConfigMap{}
+	require.NoError(t, c.Get(c.t.Context(), types.NamespacedName{Namespace: c.namespace, Name: p.name}, cm))
+	return cm
+}
+
+// readPIDs returns the process id in a file.
+func readPIDs(t *testing.T, file string) []int {
+	t.Helper()
+	content, err := os.ReadFile(file)
+	require.NoError(t, err)
+	pid, err := strconv.Atoi(strings.TrimSpace(string(content)))
+	require.NoError(t, err)
+	return []int{pid}
+}

@@ -1,0 +1,239 @@
+package program
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nodekeeper.dev/placement/test/journal"
+	"nodekeeper.dev/placement/test/queues"
+)
+
+// of returns the partitions of a pod.
+func of(owners map[int32]string, p *pod) (list []int32) {
+	for _, index := range slices.Sorted(maps.Keys(owners)) {
+		if owners[index] == p.name {
+			list = append(list, index)
+		}
+	}
+	return list
+}
+
+// assertKept asserts that each partition is where it was, except for those of one pod.
+func assertKept(t *testing.T, before, after map[int32]string, except *pod) {
+	t.Helper()
+	for index, name := range before {
+		if name != except.name {
+			assert.Equal(t, name, after[index], "partition %d", index)
+		}
+	}
+}
+
+func TestWorkIsSpreadScaledAndStopped(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	a, b, d := c.agent("w-0"), c.agent("w-1"), c.agent("w-2")
+	c.awaitJoined(a, b, d)
+	c.create(6)
+	owners := c.await(6, a, b, d)
+	for _, p := range []*pod{a, b, d} {
+		assert.Len(t, of(owners, p), 2)
+	}
+	c.scale(9)
+	grown := c.await(9, a, b, d)
+	for index, name := range owners {
+		assert.Equal(t, name, grown[index])
+	}
+	c.scale(3)
+	c.await(3, a, b, d)
+	require.NoError(t, c.Delete(t.Context(), queues.New(c.namespace, queue, 0)))
+	require.EventuallyWithT(t, func(t *assert.CollectT) { assert.Empty(t, journal.Owners(c.journal(t), queue)) }, patience, period)
+}
+
+func TestKilledAgentLosesItsWorkAndNothingElse(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	a, b, d := c.agent("w-0"), c.agent("w-1"), c.agent("w-2")
+	c.awaitJoined(a, b, d)
+	c.create(6)
+	before := c.await(6, a, b, d)
+	require.NoError(t, b.Kill())
+	awaitGone(t, pids(c.journal(t), b))
+	assertKept(t, before, c.await(6, a, d), b)
+}
+
+// awaitGone waits until processes have ended.
+func awaitGone(t *testing.T, pids []int) {
+	t.Helper()
+	require.NotEmpty(t, pids)
+	require.EventuallyWithT(t, func(t *assert.CollectT) {
+		for _, pid := range pids {
+			assert.ErrorIs(t, syscall.Kill(pid, 0), syscall.ESRCH)
+		}
+	}, patience, period)
+}
+
+func TestAgentThatEndsHandsOverAtOnce(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	a, b := c.agent("w-0"), c.agent("w-1")
+	c.awaitJoined(a, b)
+	c.create(4)
+	before := c.await(4, a, b)
+	holder := c.holder(t, a)
+	require.NoError(t, a.Stop(stopTimeout))
+	assert.Zero(t, a.ExitCode())
+	l := c.lease(t, a)
+	assert.Empty(t, *l.Spec.HolderIdentity)
+	assert.Equal(t, holder, l.Annotations["placement.nodekeeper.dev/ended"])
+	assertKept(t, before, c.await(4, b), a)
+	stops := 0
+	for _, e := range c.journal(t) {
+		if e.Pod == a.name && e.Event == journal.Stop {
+			stops++
+		}
+	}
+	assert.Equal(t, 2, stops, "its programs had time to end in order")
+}
+
+// TestFrozenAgentDoesNoHarm: its guard ends the programs, so another pod may have their work. When
+// the agent goes on, it joins again.
+func TestFrozenAgentDoesNoHarm(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	a, b := c.agent("w-0"), c.agent("w-1")
+	c.awaitJoined(a, b)
+	c.create(4)
+	before := c.await(4, a, b)
+	holder := c.holder(t, a)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	require.NoError(t, a.Freeze(ctx))
+	assertKept(t, before, c.await(4, b), a)
+	require.NoError(t, a.Signal(syscall.SIGCONT))
+	require.EventuallyWithT(t, func(t *assert.CollectT) {
+		now := c.holder(t, a)
+		assert.NotEmpty(t, now)
+		assert.NotEqual(t, holder, now, "it was taken over")
+	}, patience, period)
+	c.await(4, a, b) // rebalanced
+}
+
+// TestRestartedAgentAdopts: a process that starts again in the same pod is the same incarnation, and
+// the programs of the former process have ended before new ones start.
+func TestRestartedAgentAdopts(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	a := c.agent("w-0")
+	c.awaitJoined(a)
+	c.create(3)
+	c.await(3, a)
+	holder := c.holder(t, a)
+	require.NoError(t, a.Kill())
+	a = c.restart(a)
+	require.EventuallyWithT(t, func(t *assert.CollectT) { assert.Len(t, pids(c.journal(t), a), 6) }, patience, period)
+	c.await(3, a)
+	assert.Equal(t, holder, c.holder(t, a))
+}
+
+func TestNewLeaderMovesNothing(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	a, b := c.agent("w-0"), c.agent("w-1")
+	c.awaitJoined(a, b)
+	c.create(4)
+	before := c.await(4, a, b)
+	require.NoError(t, c.controller.Kill())
+	starts := len(c.journal(t))
+	c.startController()
+	assert.Equal(t, before, c.await(4, a, b))
+	assert.Len(t, c.journal(t), starts)
+}
+
+func TestDeletedLeaseIsLost(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	a := c.agent("w-0")
+	c.awaitJoined(a)
+	c.create(2)
+	c.await(2, a)
+	holder := c.holder(t, a)
+	require.NoError(t, c.Delete(t.Context(), c.lease(t, a)))
+	require.EventuallyWithT(t, func(t *assert.CollectT) { assert.Len(t, pids(c.journal(t), a), 4) }, patience, period)
+	c.await(2, a)
+	assert.NotEqual(t, holder, c.holder(t, a), "it joined with a new run")
+}
+
+// TestContractIsMadeAgain: a contract that is deleted or garbled comes again, and the work goes on
+// meanwhile.
+func TestContractIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	a := c.agent("w-0")
+	c.awaitJoined(a)
+	c.create(2)
+	c.await(2, a)
+	for _, harm := range []func(){
+		func() { require.NoError(t, c.Delete(t.Context(), c.contract(t, a))) },
+		func() {
+			cm := c.contract(t, a)
+			cm.Data["contract"] = "{"
+			require.NoError(t, c.Update(t.Context(), cm))
+		},
+	} {
+		old := c.contract(t, a).UID
+		harm()
+		require.EventuallyWithT(t, func(ct *assert.CollectT) {
+			cm := c.contract(ct, a)
+			assert.NotEqual(ct, old, cm.UID)
+			assert.Contains(ct, cm.Data["contract"], `"name":"orders"`)
+		}, patience, period)
+		c.await(2, a)
+	}
+	c.scale(3) // the agent follows the new contract
+	c.await(3, a)
+	assert.Len(t, pids(c.journal(t), a), 3)
+}
+
+// TestProgramThatFails: the resource is not Ready, and the message has the last line of the program.
+func TestProgramThatFails(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	p := c.agentOf(&pod{name: "w-0", uid: "f3b1"}, "sh", "-c", "echo no broker; exit 3")
+	c.awaitJoined(p)
+	c.create(1)
+	require.EventuallyWithT(t, func(t *assert.CollectT) {
+		status, reason := c.condition(t, "Ready")
+		assert.Equal(t, "False", status)
+		assert.Equal(t, "Failing", reason)
+		q := queues.New(c.namespace, queue, 0)
+		require.NoError(t, c.Get(c.t.Context(), client.ObjectKeyFromObject(q), q))
+		assert.Contains(t, q.Object["status"], "conditions")
+		assert.Contains(t, c.lease(t, p).Annotations["placement.nodekeeper.dev/acknowledged"], "no broker (exit status 3)")
+	}, patience, period)
+}
+
+// TestProgramThatIgnoresSIGTERM: it is killed after five seconds, with what it has started.
+func TestProgramThatIgnoresSIGTERM(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	const deaf = `trap "" TERM; sleep 1000 & echo $! > "$0"; while :; do sleep 1000; done`
+	file := c.dir + "/pid"
+	p := c.agentOf(&pod{name: "w-0", uid: "f3b2"}, "sh", "-c", deaf, file)
+	c.awaitJoined(p)
+	c.create(1)
+	require.EventuallyWithT(t, func(t *assert.CollectT) {
+		status, _ := c.condition(t, "Ready")
+		assert.Equal(t, "True", status)
+		assert.FileExists(t, file)
+	}, patience, period)
+	require.NoError(t, p.Stop(stopTimeout))
+	assert.Zero(t, p.ExitCode())
+	awaitGone(t, readPIDs(t, file))
+}
