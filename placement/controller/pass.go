@@ -110,6 +110,11 @@ func (p *pass) forget() {
 			listed[v.parsed.contract.Entries[i].UID] = true
 		}
 	}
+	for pod := range p.foreign {
+		if p.members[pod] == nil {
+			delete(p.foreign, pod)
+		}
+	}
 	for uid := range p.gone {
 		if !listed[uid] {
 			delete(p.gone, uid)
@@ -198,7 +203,7 @@ func (p *pass) schedulePods() {
 			pod.State = schedule.Ended
 		case !isHeldAt(v, p.now):
 			pod.State = schedule.Closed
-		case m.unschedulable:
+		case m.unschedulable, p.foreign[name]:
 			pod.State = schedule.Leaving
 		}
 		if pod.State == schedule.Open || pod.State == schedule.Leaving {

@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
+	"nodekeeper.dev/placement/agent"
 	"nodekeeper.dev/placement/test/journal"
 	"nodekeeper.dev/placement/test/queues"
 	"nodekeeper.dev/test/controlplane"
@@ -29,13 +30,14 @@ import (
 
 const (
 	period, patience = 50 * time.Millisecond, 3 * time.Minute
-	// leaseDuration is the shortest with which a busy machine does not lose Leases all the time.
-	leaseDuration = 3 * time.Second
+	// long is a lease duration with which no agent loses its Lease on a busy machine. short is for
+	// tests that wait until a Lease is taken over: an agent that loses its Lease goes on soon, in the
+	// same pod.
+	long, short = agent.DefaultLeaseDuration, 5 * time.Second
 	// stopTimeout is less than the grace period of a pod.
 	stopTimeout = 25 * time.Second
 	pool, queue = "worker", "orders"
-	// workEnv makes the binary of this test a worker: it is the directory of the journal. deafEnv
-	// makes the worker ignore SIGTERM, and childEnv lets it start a process of its own that does.
+	// workEnv makes the binary of this test a worker: it is the directory of the journal.
 	workEnv  = "PLACEMENT_TEST_JOURNAL"
 	parallel = 8
 )
@@ -74,15 +76,21 @@ type cluster struct {
 	kubeconfig string
 	namespace  string
 	dir        string
+	duration   time.Duration // of the Leases of agents
 	controller *programs.Program
 }
 
-// newCluster starts a controller for a namespace of its own.
-func newCluster(t *testing.T) *cluster {
+// newCluster starts a controller for a namespace of its own. Agents have a lease duration.
+func newCluster(t *testing.T, duration time.Duration) *cluster {
 	t.Helper()
-	c, err := client.New(shared.Config, client.Options{})
+	return clusterOn(t, shared, duration)
+}
+
+func clusterOn(t *testing.T, plane *controlplane.ControlPlane, duration time.Duration) *cluster {
+	t.Helper()
+	c, err := client.New(plane.Config, client.Options{})
 	require.NoError(t, err)
-	s := &cluster{Client: c, t: t, kubeconfig: shared.Kubeconfig, namespace: controlplane.Namespace(t, c), dir: t.TempDir()}
+	s := &cluster{Client: c, t: t, kubeconfig: plane.Kubeconfig, namespace: controlplane.Namespace(t, c), dir: t.TempDir(), duration: duration}
 	s.startController()
 	return s
 }
@@ -139,7 +147,7 @@ func (c *cluster) agentOf(p *pod, program ...string) *pod {
 	c.t.Helper()
 	args := []string{
 		"agent", "--kubeconfig=" + c.kubeconfig, "--namespace=" + c.namespace, "--pool=" + pool, "--pod=" + p.name, "--pod-uid=" + string(p.uid),
-		"--lease-duration=" + leaseDuration.String(), "--exec", "--",
+		"--lease-duration=" + c.duration.String(), "--exec", "--",
 	}
 	env := []string{workEnv + "=" + c.dir, journal.PodEnv + "=" + p.name}
 	return &pod{c.launch(env, p.name, append(args, program...)...), p.name, p.uid}

@@ -2,17 +2,27 @@ package program
 
 import (
 	"context"
+	"debug/buildinfo"
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"nodekeeper.dev/placement/contract"
 	"nodekeeper.dev/placement/test/journal"
 	"nodekeeper.dev/placement/test/queues"
+	"nodekeeper.dev/test/controlplane"
+	"nodekeeper.dev/test/programs"
 )
 
 // of returns the partitions of a pod.
@@ -37,7 +47,7 @@ func assertKept(t *testing.T, before, after map[int32]string, except *pod) {
 
 func TestWorkIsSpreadScaledAndStopped(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t)
+	c := newCluster(t, long)
 	a, b, d := c.agent("w-0"), c.agent("w-1"), c.agent("w-2")
 	c.awaitJoined(a, b, d)
 	c.create(6)
@@ -58,7 +68,7 @@ func TestWorkIsSpreadScaledAndStopped(t *testing.T) {
 
 func TestKilledAgentLosesItsWorkAndNothingElse(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t)
+	c := newCluster(t, short)
 	a, b, d := c.agent("w-0"), c.agent("w-1"), c.agent("w-2")
 	c.awaitJoined(a, b, d)
 	c.create(6)
@@ -81,7 +91,7 @@ func awaitGone(t *testing.T, pids []int) {
 
 func TestAgentThatEndsHandsOverAtOnce(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t)
+	c := newCluster(t, long)
 	a, b := c.agent("w-0"), c.agent("w-1")
 	c.awaitJoined(a, b)
 	c.create(4)
@@ -106,7 +116,7 @@ func TestAgentThatEndsHandsOverAtOnce(t *testing.T) {
 // the agent goes on, it joins again.
 func TestFrozenAgentDoesNoHarm(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t)
+	c := newCluster(t, short)
 	a, b := c.agent("w-0"), c.agent("w-1")
 	c.awaitJoined(a, b)
 	c.create(4)
@@ -129,7 +139,7 @@ func TestFrozenAgentDoesNoHarm(t *testing.T) {
 // the programs of the former process have ended before new ones start.
 func TestRestartedAgentAdopts(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t)
+	c := newCluster(t, long)
 	a := c.agent("w-0")
 	c.awaitJoined(a)
 	c.create(3)
@@ -144,7 +154,7 @@ func TestRestartedAgentAdopts(t *testing.T) {
 
 func TestNewLeaderMovesNothing(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t)
+	c := newCluster(t, long)
 	a, b := c.agent("w-0"), c.agent("w-1")
 	c.awaitJoined(a, b)
 	c.create(4)
@@ -158,23 +168,23 @@ func TestNewLeaderMovesNothing(t *testing.T) {
 
 func TestDeletedLeaseIsLost(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t)
+	c := newCluster(t, short)
 	a := c.agent("w-0")
 	c.awaitJoined(a)
 	c.create(2)
 	c.await(2, a)
 	holder := c.holder(t, a)
 	require.NoError(t, c.Delete(t.Context(), c.lease(t, a)))
-	require.EventuallyWithT(t, func(t *assert.CollectT) { assert.Len(t, pids(c.journal(t), a), 4) }, patience, period)
+	require.EventuallyWithT(t, func(t *assert.CollectT) { assert.GreaterOrEqual(t, len(pids(c.journal(t), a)), 4) }, patience, period)
 	c.await(2, a)
 	assert.NotEqual(t, holder, c.holder(t, a), "it joined with a new run")
 }
 
-// TestContractIsMadeAgain: a contract that is deleted or garbled comes again, and the work goes on
+// TestContractIsMadeAgain: a contract that is deleted or garbled is replaced, and the work goes on
 // meanwhile.
 func TestContractIsMadeAgain(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t)
+	c := newCluster(t, long)
 	a := c.agent("w-0")
 	c.awaitJoined(a)
 	c.create(2)
@@ -204,7 +214,7 @@ func TestContractIsMadeAgain(t *testing.T) {
 // TestProgramThatFails: the resource is not Ready, and the message has the last line of the program.
 func TestProgramThatFails(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t)
+	c := newCluster(t, long)
 	p := c.agentOf(&pod{name: "w-0", uid: "f3b1"}, "sh", "-c", "echo no broker; exit 3")
 	c.awaitJoined(p)
 	c.create(1)
@@ -222,7 +232,7 @@ func TestProgramThatFails(t *testing.T) {
 // TestProgramThatIgnoresSIGTERM: it is killed after five seconds, with what it has started.
 func TestProgramThatIgnoresSIGTERM(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t)
+	c := newCluster(t, long)
 	const deaf = `trap "" TERM; sleep 1000 & echo $! > "$0"; while :; do sleep 1000; done`
 	file := c.dir + "/pid"
 	p := c.agentOf(&pod{name: "w-0", uid: "f3b2"}, "sh", "-c", deaf, file)
@@ -236,4 +246,123 @@ func TestProgramThatIgnoresSIGTERM(t *testing.T) {
 	require.NoError(t, p.Stop(stopTimeout))
 	assert.Zero(t, p.ExitCode())
 	awaitGone(t, readPIDs(t, file))
+}
+
+// TestAPIServerIsAway: all work stops in time, nothing moves, and everything goes on without help.
+func TestAPIServerIsAway(t *testing.T) {
+	t.Parallel()
+	plane, err := controlplane.Start(controlplane.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, plane.Stop()) })
+	require.NoError(t, queues.Install(t.Context(), plane.Config))
+	c := clusterOn(t, plane, short)
+	a, b := c.agent("w-0"), c.agent("w-1")
+	c.awaitJoined(a, b)
+	c.create(4)
+	before := c.await(4, a, b)
+	require.NoError(t, plane.StopServer(controlplane.APIServer))
+	awaitGone(t, append(pids(c.journal(t), a), pids(c.journal(t), b)...))
+	require.NoError(t, plane.StartServer(controlplane.APIServer))
+	assert.Equal(t, before, c.await(4, a, b))
+}
+
+// TestFrozenGroupDoesNoHarm: the guard is not in the process group of the agent.
+func TestFrozenGroupDoesNoHarm(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, short)
+	a, b := c.agent("w-0"), c.agent("w-1")
+	c.awaitJoined(a, b)
+	c.create(4)
+	c.await(4, a, b)
+	require.NoError(t, syscall.Kill(-a.PID(), syscall.SIGSTOP)) // programs.Launch gives it a group
+	t.Cleanup(func() { _ = syscall.Kill(-a.PID(), syscall.SIGCONT) })
+	c.await(4, b)
+	require.NoError(t, syscall.Kill(-a.PID(), syscall.SIGCONT))
+	c.await(4, a, b)
+}
+
+// TestOthersAreLeftAlone: an agent waits for a Lease that another pod holds, and neither agent nor
+// controller changes what does not belong to the pool.
+func TestOthersAreLeftAlone(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, long)
+	holder, seconds := "other/1", int32(3600)
+	held := &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: c.namespace, Name: "held", Labels: map[string]string{contract.PoolLabel: pool},
+			Annotations: map[string]string{"placement.nodekeeper.dev/unschedulable": "true"}, // so that it gets no work
+		},
+		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds},
+	}
+	foreign := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: "foreign"}}
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: "settings"}, Data: map[string]string{"a": "b"}}
+	for _, o := range []client.Object{held, foreign, cm} {
+		require.NoError(t, c.Create(t.Context(), o))
+	}
+	for name, says := range map[string]string{"held": "another pod of this name", "foreign": "does not belong to the pool"} {
+		p := c.agent(name)
+		require.Eventually(t, func() bool { return strings.Contains(p.Output(), says) }, patience, period)
+	}
+	a, b := c.agent("settings"), c.agent("w-0")
+	require.Eventually(t, func() bool { return strings.Contains(c.controller.Output(), "does not belong to the pool") }, patience, period)
+	c.awaitJoined(b)
+	c.create(4)
+	c.await(4, b)
+	assert.NotEmpty(t, c.holder(t, a))
+	for _, o := range []client.Object{held, foreign, cm} {
+		version := o.GetResourceVersion()
+		require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(o), o))
+		assert.Equal(t, version, o.GetResourceVersion(), "%T %s", o, o.GetName())
+	}
+}
+
+// TestUnschedulablePod: people annotate the Lease, and the renewals keep that.
+func TestUnschedulablePod(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, long)
+	a, b := c.agent("w-0"), c.agent("w-1")
+	c.awaitJoined(a, b)
+	c.create(4)
+	c.await(4, a, b)
+	const annotate = `{"metadata":{"annotations":{"placement.nodekeeper.dev/unschedulable":%s}}}`
+	require.NoError(t, c.Patch(t.Context(), c.lease(t, a), client.RawPatch(types.MergePatchType, fmt.Appendf(nil, annotate, `"true"`))))
+	c.await(4, b)
+	require.NoError(t, c.Patch(t.Context(), c.lease(t, a), client.RawPatch(types.MergePatchType, fmt.Appendf(nil, annotate, `null`))))
+	c.await(4, a, b)
+}
+
+// TestCalmPoolWritesNothing but renewals.
+func TestCalmPoolWritesNothing(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, short)
+	a := c.agent("w-0")
+	c.awaitJoined(a)
+	c.create(3)
+	c.await(3, a)
+	q := queues.New(c.namespace, queue, 0)
+	var versions []string
+	for range 2 {
+		require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(q), q))
+		versions = append(versions, q.GetResourceVersion()+" "+c.contract(t, a).ResourceVersion)
+		renewed := c.lease(t, a).Spec.RenewTime
+		for renewals := 0; renewals < 3; { // a pass is due before each Lease expires
+			now := c.lease(t, a).Spec.RenewTime
+			if !now.Equal(renewed) {
+				renewed, renewals = now, renewals+1
+			}
+		}
+	}
+	assert.Equal(t, versions[0], versions[1])
+}
+
+// TestProgramIsLean: the program is in every pod of a pool.
+func TestProgramIsLean(t *testing.T) {
+	t.Parallel()
+	path, err := programs.Path("placement")
+	require.NoError(t, err)
+	info, err := buildinfo.ReadFile(path)
+	require.NoError(t, err)
+	for _, dep := range info.Deps {
+		assert.NotEqual(t, "sigs.k8s.io/controller-runtime", dep.Path)
+	}
 }
