@@ -152,6 +152,7 @@ publish: ## copy the images in dist/ to their registry, with the credentials of 
 # Where goroutines share memory: the other packages are pure, or test programs that were built without the race detector.
 RACED_keeper := $$(go list ./internal/... | grep -vE '/internal/(labels|nodeview|preserve|record|revision|txn)(/|$$)')
 RACED_sharding := ./sharding/shard/... ./sharding/shardlease ./sharding/internal/... ./sharding/test/library
+RACED_placement := ./placement/agent ./placement/controller ./placement/internal/...
 raced := $(foreach product,$(PRODUCT),$(RACED_$(product)))
 # RACED=no skips the packages that make race tests, and the module of make robustness: they run there, and the race detector only finds more.
 RACED ?=
