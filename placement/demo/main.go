@@ -88,7 +88,7 @@ func (d *demo) open(ctx context.Context) error {
 	if err := d.API.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {
 		return err
 	}
-	pools, err := queues.WritePools(d.dir, namespace, pool)
+	pools, err := queues.WritePools(d.dir, namespace, pool, "")
 	if err != nil {
 		return err
 	}

@@ -77,6 +77,7 @@ type cluster struct {
 	namespace  string
 	dir        string
 	duration   time.Duration // of the Leases of agents
+	kinds      string        // of the pool besides Queue, for --pool-config
 	controller *programs.Program
 }
 
@@ -97,7 +98,7 @@ func clusterOn(t *testing.T, plane *controlplane.ControlPlane, duration time.Dur
 
 func (c *cluster) startController() {
 	c.t.Helper()
-	pools, err := queues.WritePools(c.dir, c.namespace, pool)
+	pools, err := queues.WritePools(c.dir, c.namespace, pool, c.kinds)
 	require.NoError(c.t, err)
 	c.controller = c.launch(nil, "controller", "controller", "--kubeconfig="+c.kubeconfig, "--pool-config="+pools,
 		"--leader-elect=false", "--metrics-bind-address=0", "--health-probe-bind-address=127.0.0.1:0")

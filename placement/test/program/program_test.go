@@ -14,7 +14,10 @@ import (
 	"github.com/stretchr/testify/require"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -292,7 +295,7 @@ func TestOthersAreLeftAlone(t *testing.T) {
 			Namespace: c.namespace, Name: "held", Labels: map[string]string{contract.PoolLabel: pool},
 			Annotations: map[string]string{"placement.nodekeeper.dev/unschedulable": "true"}, // so that it gets no work
 		},
-		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds},
+		Spec: coordinationv1.LeaseSpec{HolderIdentity: &holder, LeaseDurationSeconds: &seconds},
 	}
 	foreign := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: "foreign"}}
 	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: "settings"}, Data: map[string]string{"a": "b"}}
@@ -365,4 +368,75 @@ func TestProgramIsLean(t *testing.T) {
 	for _, dep := range info.Deps {
 		assert.NotEqual(t, "sigs.k8s.io/controller-runtime", dep.Path)
 	}
+}
+
+// TestAgentNeedsFewRights: on Leases and ConfigMaps of its namespace.
+func TestAgentNeedsFewRights(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, long)
+	user := "agent-" + c.namespace
+	objects := []client.Object{
+		&rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: user}, Rules: []rbacv1.PolicyRule{
+			{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"get", "create", "update"}},
+			{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "watch"}},
+		}},
+		&rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: user},
+			Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: user}},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: user},
+		},
+	}
+	for _, o := range objects {
+		require.NoError(t, c.Create(t.Context(), o))
+	}
+	var err error
+	c.kubeconfig, err = shared.KubeconfigFor(user)
+	require.NoError(t, err)
+	a := c.agent("w-0")
+	c.awaitJoined(a)
+	c.create(2)
+	c.await(2, a)
+	c.scale(3)
+	c.await(3, a)
+	require.NoError(t, a.Stop(stopTimeout))
+	assert.Zero(t, a.ExitCode())
+}
+
+// TestSchemaThatPrunes: the API server drops most of the status. The pod gets no work, and the
+// controller stops writing.
+func TestSchemaThatPrunes(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, long)
+	crd, err := queues.Load("crd.yaml")
+	require.NoError(t, err)
+	kind := schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Pruned"}
+	crd.SetName("pruneds.example.com")
+	names := map[string]any{"kind": "Pruned", "listKind": "PrunedList", "plural": "pruneds", "singular": "pruned"}
+	require.NoError(t, unstructured.SetNestedMap(crd.Object, names, "spec", "names"))
+	versions, _, err := unstructured.NestedSlice(crd.Object, "spec", "versions")
+	require.NoError(t, err)
+	few := map[string]any{"placements": map[string]any{"type": "array", "items": map[string]any{"type": "object", "properties": map[string]any{
+		"podName": map[string]any{"type": "string"}, "vreplicas": map[string]any{"type": "integer"},
+	}}}}
+	require.NoError(t, unstructured.SetNestedMap(versions[0].(map[string]any), few, "schema", "openAPIV3Schema", "properties", "status", "properties"))
+	require.NoError(t, unstructured.SetNestedSlice(crd.Object, versions, "spec", "versions"))
+	require.NoError(t, c.Create(t.Context(), crd))
+	require.NoError(t, c.controller.Kill())
+	c.kinds = "{apiVersion: example.com/v1, kind: Pruned, replicasPath: spec.partitions}"
+	c.startController() // waits until the kind is served
+	a := c.agent("w-0")
+	c.awaitJoined(a)
+	c.create(2) // of the other kind, which is not disturbed
+	q := queues.New(c.namespace, "pruned", 2)
+	q.SetGroupVersionKind(kind)
+	require.NoError(t, c.Create(t.Context(), q))
+	require.Eventually(t, func() bool { return strings.Contains(c.controller.Output(), "does not store the whole status") }, patience, period)
+	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(q), q))
+	version := q.GetResourceVersion()
+	c.scale(3) // passes go on
+	c.await(3, a)
+	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(q), q))
+	assert.Equal(t, version, q.GetResourceVersion())
+	assert.Equal(t, map[string]any{"placements": []any{map[string]any{"podName": "w-0", "vreplicas": int64(2)}}}, q.Object["status"])
+	assert.NotContains(t, c.contract(t, a).Data["contract"], string(q.GetUID()))
 }

@@ -71,13 +71,14 @@ func New(namespace, name string, partitions int64) *unstructured.Unstructured {
 	return q
 }
 
-// WritePools writes a file for --pool-config with one pool of Queues, and returns its path.
-func WritePools(dir, namespace, pool string) (string, error) {
+// WritePools writes a file for --pool-config with one pool of Queues, and returns its path. Other kinds
+// of the pool are a list as in the file, or empty.
+func WritePools(dir, namespace, pool, others string) (string, error) {
 	const pools = `pools:
 - name: %s
   namespace: %s
-  kinds: [{apiVersion: example.com/v1, kind: Queue, replicasPath: spec.partitions, payloadPath: spec, statusPath: status}]
+  kinds: [{apiVersion: example.com/v1, kind: Queue, replicasPath: spec.partitions, payloadPath: spec, statusPath: status}, %s]
 `
 	path := filepath.Join(dir, "pools.yaml")
-	return path, os.WriteFile(path, fmt.Appendf(nil, pools, pool, namespace), 0o600)
+	return path, os.WriteFile(path, fmt.Appendf(nil, pools, pool, namespace, others), 0o600)
 }
