@@ -114,6 +114,7 @@ func (c *cluster) launch(env []string, identity string, args ...string) *program
 	require.NoError(c.t, err)
 	c.t.Cleanup(func() {
 		assert.NoError(c.t, p.Stop(stopTimeout))
+		assert.NotContains(c.t, p.Output(), "DATA RACE") // of a program that was built with the race detector
 		if c.t.Failed() {
 			c.t.Logf("%s:\n%s", identity, p.Output())
 		}
