@@ -29,8 +29,8 @@ var (
 	errForeign = errors.New("the Lease does not belong to the pool: delete it, or give this pod another name")
 )
 
-// keeper keeps the Lease of one incarnation by conditional writes. It never creates a Lease, because
-// that write could arrive after the incarnation counts as ended.
+// keeper keeps the Lease of one incarnation by conditional writes. It never creates a Lease,
+// because that write could arrive after the incarnation counts as ended.
 type keeper struct {
 	leases      coordinationv1client.LeaseInterface
 	options     *Options
@@ -109,10 +109,10 @@ func (a *agent) describe(l *coordinationv1.Lease) {
 			l.Annotations[key] = value
 		}
 	}
-	set(ZoneAnnotation, a.Zone)
-	set(CapacityAnnotation, "")
+	set(contract.ZoneAnnotation, a.Zone)
+	set(contract.CapacityAnnotation, "")
 	if a.Capacity > 0 {
-		set(CapacityAnnotation, strconv.Itoa(int(a.Capacity)))
+		set(contract.CapacityAnnotation, strconv.Itoa(int(a.Capacity)))
 	}
 	l.Spec.LeaseDurationSeconds = new(int32(a.LeaseDuration / time.Second)) //nolint:gosec // checked by completed
 	l.Spec.RenewTime = new(metav1.NowMicro())
@@ -139,8 +139,8 @@ func (k *keeper) wanted() string {
 	return k.ack
 }
 
-// run renews the Lease until ctx ends. It returns errLost if the Lease does not name the incarnation
-// any longer.
+// run renews the Lease until ctx ends. It returns errLost if the Lease does not name the
+// incarnation any longer.
 func (k *keeper) run(ctx context.Context) error {
 	timer := time.NewTimer(k.options.renewPeriod())
 	defer timer.Stop()

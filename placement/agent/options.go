@@ -14,13 +14,6 @@ import (
 )
 
 const (
-	// ZoneAnnotation is the key of the annotation on the Lease with the zone of the pod.
-	ZoneAnnotation = "placement.nodekeeper.dev/zone"
-	// CapacityAnnotation is the key of the annotation on the Lease with the capacity of the pod.
-	CapacityAnnotation = "placement.nodekeeper.dev/capacity"
-)
-
-const (
 	// DefaultLeaseDuration is the default of Options.LeaseDuration.
 	DefaultLeaseDuration = 15 * time.Second
 	// stopTime is how long a Worker may take to return, and how long the agent waits for Workers
@@ -33,9 +26,9 @@ const (
 // Worker works on virtual replicas.
 type Worker interface {
 	// Work works on one virtual replica until ctx is canceled. It calls ready once it works, and
-	// returns only when it has stopped, within five seconds. If it returns earlier, with an error or
-	// without, its resource is failing, and Work is called again after a second, and up to a minute
-	// after more failures. Work is called concurrently for different virtual replicas.
+	// returns only when it has stopped, within five seconds. If it returns earlier, with an error
+	// or without, its resource is failing, and Work is called again after a second, and up to a
+	// minute after more failures. Work is called concurrently for different virtual replicas.
 	Work(ctx context.Context, r Replica, ready func()) error
 }
 

@@ -33,8 +33,9 @@ type agent struct {
 }
 
 // Run keeps the Lease, follows the contract and runs Workers until ctx ends. It then stops all
-// Workers, releases the Lease and returns nil. If the Lease is lost, Run stops all Workers and joins
-// the pool again. It returns an error if an option is invalid or the Lease could not be released.
+// Workers, releases the Lease and returns nil. If the Lease is lost, Run stops all Workers and
+// joins the pool again. It returns an error if an option is invalid or the Lease could not be
+// released.
 func Run(ctx context.Context, cfg *rest.Config, o Options, w Worker) error {
 	o, err := o.completed()
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"nodekeeper.dev/placement/contract"
 )
 
-// createContracts creates the empty ConfigMaps of pods that have none. It comes before decisions are
-// written, so that these are later than what was observed of the contracts.
+// createContracts creates the empty ConfigMaps of pods that have none. It comes before decisions
+// are written, so that these are later than what was observed of the contracts.
 func (p *pass) createContracts(ctx context.Context) {
 	var pods []string
 	for pod, v := range p.members {
@@ -233,8 +233,8 @@ func (p *pass) apply(ctx context.Context, plans map[string]contract.Plan) {
 	}
 }
 
-// write executes a plan, with the version from which it was computed as the precondition. It returns
-// nil if the contract was deleted; the watch shows that.
+// write executes a plan, with the version from which it was computed as the precondition. It
+// returns nil if the contract was deleted; the watch shows that.
 func (p *pass) write(ctx context.Context, before *corev1.ConfigMap, plan *contract.Plan) (*corev1.ConfigMap, error) {
 	cms := p.configMaps.ConfigMaps(p.Namespace)
 	if plan.Action == contract.Delete {

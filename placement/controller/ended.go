@@ -94,8 +94,8 @@ func (p *pass) survey(ctx context.Context) {
 	}
 }
 
-// isOverdue updates what is known of an incarnation, and reports whether only a live read is missing
-// to know that it has ended.
+// isOverdue updates what is known of an incarnation, and reports whether only a live read is
+// missing to know that it has ended.
 func (p *pass) isOverdue(incarnation, pod string) bool {
 	if _, held := p.holders[incarnation]; held {
 		delete(p.unnamed, incarnation)

@@ -12,17 +12,8 @@ import (
 	"nodekeeper.dev/placement/contract"
 )
 
-const (
-	// UnschedulableAnnotation is the key of the annotation on the Lease with which people make the
-	// work of a pod move elsewhere. Its value is "true".
-	UnschedulableAnnotation = "placement.nodekeeper.dev/unschedulable"
-
-	zoneAnnotation     = "placement.nodekeeper.dev/zone"
-	capacityAnnotation = "placement.nodekeeper.dev/capacity"
-
-	// defaultDuration is the lease duration of a pod whose Lease does not have any.
-	defaultDuration = 15 * time.Second
-)
+// defaultDuration is the lease duration of a pod whose Lease does not have any.
+const defaultDuration = 15 * time.Second
 
 // member is the Lease of a pod.
 type member struct {
@@ -44,7 +35,7 @@ func parseMember(o metav1.Object) *member {
 	}
 	m := &member{
 		lease: l, ended: l.Annotations[contract.EndedAnnotation], duration: defaultDuration,
-		zone: l.Annotations[zoneAnnotation], unschedulable: l.Annotations[UnschedulableAnnotation] == "true",
+		zone: l.Annotations[contract.ZoneAnnotation], unschedulable: l.Annotations[contract.UnschedulableAnnotation] == "true",
 	}
 	if l.Spec.HolderIdentity != nil {
 		m.holder = *l.Spec.HolderIdentity
@@ -52,7 +43,7 @@ func parseMember(o metav1.Object) *member {
 	if l.Spec.LeaseDurationSeconds != nil && *l.Spec.LeaseDurationSeconds > 0 {
 		m.duration = time.Duration(*l.Spec.LeaseDurationSeconds) * time.Second
 	}
-	if capacity, err := strconv.ParseInt(l.Annotations[capacityAnnotation], 10, 32); err == nil && capacity > 0 {
+	if capacity, err := strconv.ParseInt(l.Annotations[contract.CapacityAnnotation], 10, 32); err == nil && capacity > 0 {
 		m.capacity = int32(capacity)
 	}
 	if ack, err := contract.DecodeAck([]byte(l.Annotations[contract.AcknowledgedAnnotation])); err == nil {

@@ -28,8 +28,8 @@ const (
 	// drainTime bounds how long the output of an ended program is read: a process that has left the
 	// group may keep it open.
 	drainTime = time.Second
-	// maxLine bounds the lines of programs that are looked at; the rest of a longer one is a line of
-	// its own.
+	// maxLine bounds the lines of programs that are looked at; the rest of a longer one is a line
+	// of its own.
 	maxLine = 64 << 10
 )
 
@@ -79,8 +79,8 @@ func Main(args []string) error {
 	}
 	// Programs end with the thread that has started them, which is the main thread.
 	runtime.LockOSThread()
-	// The agent decides, by ending. Ignored signals would be ignored by the programs, too, so they are
-	// caught instead.
+	// The agent decides, by ending. Ignored signals would be ignored by the programs, too, so they
+	// are caught instead.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGTERM, syscall.SIGINT, syscall.SIGHUP, syscall.SIGPIPE)
 	if err := adoptOrphans(); err != nil {
 		return err
@@ -196,27 +196,27 @@ func (p *process) killAll() {
 
 // enforce ends what may not run any longer. It returns when it must be called again, or 0.
 func (p *process) enforce(now int64) (next int64) {
-	if len(p.programs) == 0 {
-		return 0
+	sooner := func(at int64) {
+		if next == 0 || at < next {
+			next = at
+		}
 	}
 	last := p.until + int64(p.stopTime)
-	next = p.until
-	if now >= p.until {
-		next = last
-	}
 	for _, program := range p.programs {
 		if now >= p.until {
 			program.terminate(last)
+		} else {
+			sooner(p.until)
 		}
-		switch {
+		switch killAt := min(program.killAt, last); {
 		case program.killed, program.killAt == 0:
-		case now >= min(program.killAt, last):
+		case now >= killAt:
 			program.kill()
 		default:
-			next = min(next, program.killAt)
+			sooner(killAt)
 		}
 	}
-	return max(next, now+int64(time.Millisecond))
+	return next
 }
 
 // terminate asks a program to end.

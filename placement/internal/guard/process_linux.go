@@ -17,8 +17,8 @@ func programAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// adoptOrphans makes this process the parent of processes whose parents end, so that it can wait for
-// all processes of a group.
+// adoptOrphans makes this process the parent of processes whose parents end, so that it can wait
+// for all processes of a group.
 func adoptOrphans() error {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("adopting orphans: %w", err)

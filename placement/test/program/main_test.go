@@ -31,8 +31,8 @@ import (
 const (
 	period, patience = 50 * time.Millisecond, 3 * time.Minute
 	// long is a lease duration with which no agent loses its Lease on a busy machine. short is for
-	// tests that wait until a Lease is taken over: an agent that loses its Lease goes on soon, in the
-	// same pod.
+	// tests that wait until a Lease is taken over: an agent that loses its Lease goes on soon, in
+	// the same pod.
 	long, short = agent.DefaultLeaseDuration, 5 * time.Second
 	// stopTimeout is less than the grace period of a pod.
 	stopTimeout = 25 * time.Second

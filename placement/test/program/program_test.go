@@ -138,8 +138,8 @@ func TestFrozenAgentDoesNoHarm(t *testing.T) {
 	c.await(4, a, b) // rebalanced
 }
 
-// TestRestartedAgentAdopts: a process that starts again in the same pod is the same incarnation, and
-// the programs of the former process have ended before new ones start.
+// TestRestartedAgentAdopts: a process that starts again in the same pod is the same incarnation,
+// and the programs of the former process have ended before new ones start.
 func TestRestartedAgentAdopts(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, long)
@@ -214,7 +214,8 @@ func TestContractIsMadeAgain(t *testing.T) {
 	assert.Len(t, pids(c.journal(t), a), 3)
 }
 
-// TestProgramThatFails: the resource is not Ready, and the message has the last line of the program.
+// TestProgramThatFails: the resource is not Ready, and the message has the last line of the
+// program.
 func TestProgramThatFails(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, long)

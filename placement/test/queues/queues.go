@@ -71,8 +71,8 @@ func New(namespace, name string, partitions int64) *unstructured.Unstructured {
 	return q
 }
 
-// WritePools writes a file for --pool-config with one pool of Queues, and returns its path. Other kinds
-// of the pool are a list as in the file, or empty.
+// WritePools writes a file for --pool-config with one pool of Queues, and returns its path. Other
+// kinds of the pool are a list as in the file, or empty.
 func WritePools(dir, namespace, pool, others string) (string, error) {
 	const pools = `pools:
 - name: %s
