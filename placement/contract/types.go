@@ -18,9 +18,9 @@ const (
 	// EndedAnnotation is the key of the annotation on the Lease that names the last incarnation
 	// known to have ended.
 	EndedAnnotation = "placement.nodekeeper.dev/ended"
-	// ZoneAnnotation and CapacityAnnotation are the keys of the annotations on the Lease with the
-	// zone and the capacity of the pod.
-	ZoneAnnotation     = "placement.nodekeeper.dev/zone"
+	// ZoneAnnotation is the key of the annotation on the Lease with the zone of the pod.
+	ZoneAnnotation = "placement.nodekeeper.dev/zone"
+	// CapacityAnnotation is the key of the annotation on the Lease with the capacity of the pod.
 	CapacityAnnotation = "placement.nodekeeper.dev/capacity"
 	// UnschedulableAnnotation is the key of the annotation on the Lease with which people make the
 	// work of a pod move elsewhere. Its value is "true".

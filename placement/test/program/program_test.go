@@ -1,14 +1,17 @@
 package program
 
 import (
+	"bytes"
 	"context"
 	"debug/buildinfo"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -410,8 +413,9 @@ func TestSchemaThatPrunes(t *testing.T) {
 	c := newCluster(t, long)
 	crd, err := queues.Load("crd.yaml")
 	require.NoError(t, err)
-	kind := schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Pruned"}
-	crd.SetName("pruneds.example.com")
+	kind := schema.GroupVersionKind{Group: c.namespace + ".example.com", Version: "v1", Kind: "Pruned"}
+	crd.SetName("pruneds." + kind.Group)
+	require.NoError(t, unstructured.SetNestedField(crd.Object, kind.Group, "spec", "group"))
 	names := map[string]any{"kind": "Pruned", "listKind": "PrunedList", "plural": "pruneds", "singular": "pruned"}
 	require.NoError(t, unstructured.SetNestedMap(crd.Object, names, "spec", "names"))
 	versions, _, err := unstructured.NestedSlice(crd.Object, "spec", "versions")
@@ -423,7 +427,7 @@ func TestSchemaThatPrunes(t *testing.T) {
 	require.NoError(t, unstructured.SetNestedSlice(crd.Object, versions, "spec", "versions"))
 	require.NoError(t, c.Create(t.Context(), crd))
 	require.NoError(t, c.controller.Kill())
-	c.kinds = "{apiVersion: example.com/v1, kind: Pruned, replicasPath: spec.partitions}"
+	c.kinds = "{apiVersion: " + kind.GroupVersion().String() + ", kind: Pruned, replicasPath: spec.partitions}"
 	c.startController() // waits until the kind is served
 	a := c.agent("w-0")
 	c.awaitJoined(a)
@@ -440,4 +444,35 @@ func TestSchemaThatPrunes(t *testing.T) {
 	assert.Equal(t, version, q.GetResourceVersion())
 	assert.Equal(t, map[string]any{"placements": []any{map[string]any{"podName": "w-0", "vreplicas": int64(2)}}}, q.Object["status"])
 	assert.NotContains(t, c.contract(t, a).Data["contract"], string(q.GetUID()))
+}
+
+// TestGuardIsKilled: the kernel ends the programs, and the agent ends without releasing its Lease,
+// because it does not know what still runs.
+func TestGuardIsKilled(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, long)
+	a := c.agent("w-0")
+	c.awaitJoined(a)
+	c.create(2)
+	c.await(2, a)
+	started := pids(c.journal(t), a)
+	holder := c.holder(t, a)
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", started[0]))
+	require.NoError(t, err)
+	var state string
+	var guard int
+	_, err = fmt.Sscan(string(stat[bytes.LastIndexByte(stat, ')')+1:]), &state, &guard)
+	require.NoError(t, err)
+	require.NotEqual(t, a.PID(), guard)
+	require.NoError(t, syscall.Kill(guard, syscall.SIGKILL))
+	awaitGone(t, started)
+	select {
+	case <-a.Done():
+		assert.Equal(t, 1, a.ExitCode())
+	case <-time.After(patience):
+		require.Fail(t, "the agent does not end")
+	}
+	assert.Equal(t, holder, c.holder(t, a))
+	a = c.restart(a)
+	c.await(2, a)
 }
