@@ -9,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -25,6 +24,7 @@ import (
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
+	"nodekeeper.dev/test/manifests"
 )
 
 const (
@@ -98,7 +98,7 @@ func actingAs(t *testing.T, c *cluster, name string, groups ...string) client.Cl
 func accountOf(t *testing.T, c *cluster, account string) client.Client {
 	t.Helper()
 	cfg := rest.AnonymousClientConfig(c.plane.Config)
-	cfg.BearerToken = tokenOf(t, c, account)
+	cfg.BearerToken = manifests.Token(t, c, systemNamespace, account)
 	return clientOf(t, cfg)
 }
 
@@ -108,14 +108,6 @@ func clientOf(t *testing.T, cfg *rest.Config) client.Client {
 	c, err := client.New(cfg, client.Options{})
 	require.NoError(t, err)
 	return c
-}
-
-func tokenOf(t *testing.T, c client.Client, account string) string {
-	t.Helper()
-	token := &authenticationv1.TokenRequest{}
-	serviceAccount := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: systemNamespace, Name: account}}
-	require.NoError(t, c.SubResource("token").Create(t.Context(), serviceAccount, token))
-	return token.Status.Token
 }
 
 func merge(patch string) client.Patch { return client.RawPatch(types.MergePatchType, []byte(patch)) }

@@ -1,7 +1,6 @@
 package deploy_test
 
 import (
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -32,6 +31,3 @@ func newCluster(t *testing.T, warnings rest.WarningHandler) *cluster {
 	require.NoError(t, err)
 	return &cluster{c, plane}
 }
-
-// auditLog returns the path of the audit log.
-func (c *cluster) auditLog() string { return filepath.Join(c.plane.Dir, auditLogName) }

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
+	"nodekeeper.dev/test/manifests"
 	"nodekeeper.dev/test/programs"
 )
 
@@ -83,7 +84,7 @@ func (v variant) render(t *testing.T) []object {
 	if len(v.components) == 0 {
 		return render(t, v.dir)
 	}
-	return renderOnce(t, v.String(), func() []byte { return kustomize(t, newOverlay(t, v.kustomization(t))) })
+	return renderOnce(t, v.String(), func() []byte { return manifests.Kustomize(t, newOverlay(t, v.kustomization(t))) })
 }
 
 // renders returns the error of kustomize for some components of a directory.

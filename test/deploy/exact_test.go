@@ -24,6 +24,7 @@ import (
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
+	"nodekeeper.dev/test/manifests"
 	"nodekeeper.dev/test/programs"
 )
 
@@ -99,18 +100,18 @@ func checkRights(t *testing.T, v variant) {
 	for one := range reasons {
 		excepted[one] = true
 	}
-	require.Empty(t, excepted.minus(given), "exceptions for rights that are not granted")
+	require.Empty(t, excepted.Minus(given), "exceptions for rights that are not granted")
 
 	assert.EventuallyWithT(t, func(c *assert.CollectT) {
-		s.audit.update(c)
-		assert.Empty(c, given.minus(s.audit.done, excepted), "rights that are given and not used")
+		s.audit.Update(c)
+		assert.Empty(c, given.Minus(s.audit.Done, excepted), "rights that are given and not used")
 	}, patience/2, period)
 
-	s.audit.update(t)
-	assert.Empty(t, s.audit.forbidden, "requests")
-	assert.Empty(t, s.audit.done.minus(given), "rights that are used, and not by these manifests given")
+	s.audit.Update(t)
+	assert.Empty(t, s.audit.Forbidden, "requests")
+	assert.Empty(t, s.audit.Done.Minus(given), "rights that are used, and not by these manifests given")
 	for one, reason := range reasons {
-		assert.NotContains(t, s.audit.done, one, "this is used: the reason %q does not hold", reason)
+		assert.NotContains(t, s.audit.Done, one, "this is used: the reason %q does not hold", reason)
 	}
 	for _, p := range s.programs {
 		assert.NotContains(t, p.Output(), "forbidden", p.Identity)
@@ -123,7 +124,7 @@ type story struct {
 	variant  variant
 	client   *cluster
 	args     map[string][]string // from the manifests, by program
-	audit    *audit              // since the story began
+	audit    *manifests.Audit    // since the story began
 	env      []string            // environment of the programs
 	programs []*programs.Program
 }
@@ -133,7 +134,7 @@ func newStory(t *testing.T, v variant) *story {
 	s := &story{t: t, variant: v, client: newCluster(t, rest.NoWarnings{}), args: map[string][]string{}}
 	objects := v.render(t)
 	installObjects(t, s.client, objects)
-	s.audit = newAudit(t, s.client)
+	s.audit = manifests.NewAudit(t, s.client.plane, systemNamespace)
 	for _, d := range all[appsv1.Deployment](t, objects, "Deployment") {
 		s.args[d.Name] = d.Spec.Template.Spec.Containers[0].Args
 	}

@@ -8,10 +8,8 @@ import (
 	"testing"
 
 	"nodekeeper.dev/test/controlplane"
+	"nodekeeper.dev/test/manifests"
 )
-
-// auditPolicy makes the API server log each request once: the user, the verb and the object.
-const auditPolicy = `{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "rules": [{"level": "Metadata"}]}`
 
 // limitedPriority makes the API server admit critical pods only where a quota allows them, as GKE
 // does.
@@ -24,9 +22,6 @@ const limitedPriority = `{"apiVersion": "apiserver.config.k8s.io/v1", "kind": "A
 		}]
 	}
 }]}`
-
-// auditLogName is the name of the audit log, in the directory of the control plane.
-const auditLogName = "audit.log"
 
 // planes contains the API servers of all tests.
 var planes controlplane.Pool
@@ -46,22 +41,21 @@ func run(m *testing.M) (code int, err error) {
 		return 1, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	policy, admission := filepath.Join(dir, "audit-policy.yaml"), filepath.Join(dir, "admission.yaml")
-	for path, content := range map[string]string{policy: auditPolicy, admission: limitedPriority} {
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			return 1, err
-		}
+	admission := filepath.Join(dir, "admission.yaml")
+	if err := os.WriteFile(admission, []byte(limitedPriority), 0o600); err != nil {
+		return 1, err
 	}
 	planes.New = func() (*controlplane.ControlPlane, error) {
 		own, err := os.MkdirTemp(dir, "plane-")
 		if err != nil {
 			return nil, err
 		}
-		return controlplane.Start(controlplane.Options{Dir: own, APIServerArgs: map[string][]string{
-			"audit-policy-file":             {policy},
-			"audit-log-path":                {filepath.Join(own, auditLogName)},
-			"admission-control-config-file": {admission},
-		}})
+		args, err := manifests.AuditArgs(own)
+		if err != nil {
+			return nil, err
+		}
+		args["admission-control-config-file"] = []string{admission}
+		return controlplane.Start(controlplane.Options{Dir: own, APIServerArgs: args})
 	}
 	code = m.Run()
 	return code, planes.Stop()

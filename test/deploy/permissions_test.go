@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"nodekeeper.dev/test/manifests"
 	"nodekeeper.dev/test/reference"
 )
 
@@ -28,12 +29,12 @@ func (p permission) key() string {
 func permissions(t *testing.T, objects []object) map[permission]bool {
 	t.Helper()
 	found := map[permission]bool{}
-	for _, b := range bindings(t, objects) {
-		for _, rule := range b.rules {
+	for _, b := range manifests.Bindings(t, objects) {
+		for _, rule := range b.Rules {
 			require.Len(t, rule.APIGroups, 1)
 			require.Len(t, rule.Resources, 1)
 			found[permission{
-				b.subject.Name, b.namespace, resourceOf(rule.APIGroups[0], rule.Resources[0]),
+				b.Subject.Name, b.Namespace, manifests.ResourceOf(rule.APIGroups[0], rule.Resources[0]),
 				strings.Join(rule.ResourceNames, "`, `"), strings.Join(rule.Verbs, ", "),
 			}] = true
 		}

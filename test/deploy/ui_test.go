@@ -8,7 +8,6 @@ import (
 	"net/http/cookiejar"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -18,10 +17,9 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"nodekeeper.dev/test/manifests"
 	"nodekeeper.dev/test/programs"
 )
 
@@ -32,9 +30,9 @@ func TestPageMayOnlyRead(t *testing.T) {
 	t.Parallel()
 	allowed := []string{"get", "list", "watch"}
 	for one := range granted(t, render(t, uiDir)) {
-		assert.Equal(t, "ui", one.account)
-		assert.Contains(t, allowed, one.verb, one)
-		assert.NotContains(t, one.resource, "secrets")
+		assert.Equal(t, "ui", one.Account)
+		assert.Contains(t, allowed, one.Verb, one)
+		assert.NotContains(t, one.Resource, "secrets")
 	}
 }
 
@@ -96,16 +94,7 @@ func TestPageOfTheClusterWorks(t *testing.T) {
 // kubeconfigOf returns a kubeconfig with the token of a service account.
 func kubeconfigOf(t *testing.T, c *cluster, account string) string {
 	t.Helper()
-	cfg, err := clientcmd.LoadFromFile(c.plane.Kubeconfig)
-	require.NoError(t, err)
-	require.NoError(t, clientcmdapi.FlattenConfig(cfg))
-	token := tokenOf(t, c, account)
-	for name := range cfg.AuthInfos {
-		cfg.AuthInfos[name] = &clientcmdapi.AuthInfo{Token: token}
-	}
-	path := filepath.Join(t.TempDir(), "kubeconfig")
-	require.NoError(t, clientcmd.WriteToFile(*cfg, path))
-	return path
+	return manifests.Kubeconfig(t, c, c.plane, systemNamespace, account)
 }
 
 var pageLink = regexp.MustCompile(`http://127\.0\.0\.1:\d+/\?token=\w+`)

@@ -223,8 +223,8 @@ func TestWebhookNamesEveryRightThatItLacks(t *testing.T) {
 			lacks, _, _ = strings.Cut(lacks, ": ")
 			var want []string
 			for one := range granted(t, v.render(t)) {
-				if one.account == "webhook" {
-					want = append(want, one.asLacking())
+				if one.Account == "webhook" {
+					want = append(want, asLacking(one))
 				}
 			}
 			assert.ElementsMatch(t, want, strings.Split(lacks, ", nor "))
@@ -233,16 +233,16 @@ func TestWebhookNamesEveryRightThatItLacks(t *testing.T) {
 }
 
 // asLacking returns the description of a right that a program reports if it lacks it.
-func (r right) asLacking() string {
-	text := r.verb + " " + r.resource
-	switch r.resource {
+func asLacking(r right) string {
+	text := r.Verb + " " + r.Resource
+	switch r.Resource {
 	case "secrets":
 		text += "/webhook-certificate"
 	case webhookConfigurations:
 		text += "/nodekeeper"
 	}
-	if r.namespace != "" {
-		text += " in namespace " + r.namespace
+	if r.Namespace != "" {
+		text += " in namespace " + r.Namespace
 	}
 	return text
 }

@@ -1,0 +1,106 @@
+package manifests
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"nodekeeper.dev/test/controlplane"
+)
+
+// auditPolicy makes the API server log each request once: the user, the verb and the object.
+const auditPolicy = `{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "rules": [{"level": "Metadata"}]}`
+
+// auditLogName is the name of the audit log, in the directory of the control plane.
+const auditLogName = "audit.log"
+
+// AuditArgs returns the arguments of an API server with the given directory that make it write the
+// audit log which [NewAudit] reads.
+func AuditArgs(dir string) (map[string][]string, error) {
+	policy := filepath.Join(dir, "audit-policy.yaml")
+	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
+		return nil, err
+	}
+	return map[string][]string{"audit-policy-file": {policy}, "audit-log-path": {filepath.Join(dir, auditLogName)}}, nil
+}
+
+// Audit collects the requests of the service accounts of a namespace from the audit log.
+type Audit struct {
+	// Done are the rights that they have used.
+	Done Rights
+	// Forbidden are the requests that were forbidden.
+	Forbidden []string
+
+	path   string
+	offset int64 // where the next read starts
+	prefix string
+}
+
+// NewAudit starts at the end of the audit log of a control plane with [AuditArgs].
+func NewAudit(t *testing.T, plane *controlplane.ControlPlane, namespace string) *Audit {
+	t.Helper()
+	path := filepath.Join(plane.Dir, auditLogName)
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	return &Audit{path: path, offset: info.Size(), Done: Rights{}, prefix: "system:serviceaccount:" + namespace + ":"}
+}
+
+// Update reads the new entries. The log grows long, and tests poll often.
+func (a *Audit) Update(t require.TestingT) {
+	file, err := os.Open(a.path)
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, file.Close()) }()
+	_, err = file.Seek(a.offset, io.SeekStart)
+	require.NoError(t, err)
+	for lines := bufio.NewReader(file); ; {
+		line, err := lines.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return // the last line may be incomplete: the next call reads it again
+		}
+		require.NoError(t, err)
+		a.offset += int64(len(line))
+		var r request
+		if json.Unmarshal(line, &r) == nil { // the first line may be incomplete
+			a.record(r)
+		}
+	}
+}
+
+// request is an entry of the audit log.
+type request struct {
+	User           struct{ Username string }
+	Verb           string
+	RequestURI     string
+	ObjectRef      *struct{ Resource, Subresource, Namespace, APIGroup string }
+	ResponseStatus struct{ Code int }
+}
+
+func (a *Audit) record(r request) {
+	account, found := strings.CutPrefix(r.User.Username, a.prefix)
+	// A request without an object is discovery. Every user is allowed to discover, and to review their
+	// own user and permissions.
+	if !found || r.ObjectRef == nil || strings.HasPrefix(r.ObjectRef.Resource, "selfsubject") {
+		return
+	}
+	if r.ResponseStatus.Code == http.StatusForbidden {
+		a.Forbidden = append(a.Forbidden, account+" "+r.Verb+" "+r.RequestURI)
+		return
+	}
+	one := Right{account, r.Verb, ResourceOf(r.ObjectRef.APIGroup, r.ObjectRef.Resource), r.ObjectRef.Namespace}
+	if r.ObjectRef.Subresource != "" {
+		one.Resource += "/" + r.ObjectRef.Subresource
+	}
+	if one.Resource == "namespaces" {
+		one.Namespace = "" // the audit log reports a namespace as being in itself
+	}
+	a.Done[one] = true
+}
