@@ -95,10 +95,11 @@ func (a *Audit) record(r request) {
 		a.Forbidden = append(a.Forbidden, account+" "+r.Verb+" "+r.RequestURI)
 		return
 	}
-	one := Right{account, r.Verb, ResourceOf(r.ObjectRef.APIGroup, r.ObjectRef.Resource), r.ObjectRef.Namespace}
+	resource := r.ObjectRef.Resource
 	if r.ObjectRef.Subresource != "" {
-		one.Resource += "/" + r.ObjectRef.Subresource
+		resource += "/" + r.ObjectRef.Subresource
 	}
+	one := Right{account, r.Verb, ResourceOf(r.ObjectRef.APIGroup, resource), r.ObjectRef.Namespace}
 	if one.Resource == "namespaces" {
 		one.Namespace = "" // the audit log reports a namespace as being in itself
 	}

@@ -97,14 +97,14 @@ func rulesOf(t *testing.T, objects []Object) map[string][]rbacv1.PolicyRule {
 			rules[r.Namespace+"/"+r.Name] = r.Rules
 		case "ClusterRole":
 			r := All[rbacv1.ClusterRole](t, []Object{obj}, "ClusterRole")[0]
-			rules["/"+r.Name] = append(r.Rules, aggregated(t, objects, &r)...)
+			rules["/"+r.Name] = append(r.Rules, Aggregated(t, objects, &r)...)
 		}
 	}
 	return rules
 }
 
-// aggregated returns the rules that the controller of aggregated ClusterRoles would copy to a role.
-func aggregated(t *testing.T, objects []Object, to *rbacv1.ClusterRole) []rbacv1.PolicyRule {
+// Aggregated returns the rules that the controller of aggregated ClusterRoles would copy to a role.
+func Aggregated(t *testing.T, objects []Object, to *rbacv1.ClusterRole) []rbacv1.PolicyRule {
 	t.Helper()
 	var rules []rbacv1.PolicyRule
 	for _, obj := range objects {
@@ -133,14 +133,14 @@ func Selects(to *rbacv1.ClusterRole, labels map[string]string) bool {
 	return false
 }
 
-// Granted returns the rights that the manifests grant to each service account of a namespace, which
-// must be the only subjects.
-func Granted(t *testing.T, objects []Object, namespace string) Rights {
+// Granted returns the rights that the manifests grant to each service account of some namespaces,
+// which must be the only subjects.
+func Granted(t *testing.T, objects []Object, namespaces ...string) Rights {
 	t.Helper()
 	found := Rights{}
 	for _, b := range Bindings(t, objects) {
 		require.Equal(t, rbacv1.ServiceAccountKind, b.Subject.Kind)
-		require.Equal(t, namespace, b.Subject.Namespace)
+		require.Contains(t, namespaces, b.Subject.Namespace)
 		for one := range RightsOf(b.Rules) {
 			one.Account, one.Namespace = b.Subject.Name, b.Namespace
 			found[one] = true

@@ -8,6 +8,7 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nodekeeper.dev/internal/daemon"
 	"nodekeeper.dev/sharding/api/v1alpha1"
@@ -65,9 +66,10 @@ func (o *options) permissions() []daemon.Permission {
 	needed := daemon.Permissions(v1alpha1.GroupName, "clusterrings", "", "get", "list", "watch", "patch")
 	needed = append(needed, daemon.Permissions(v1alpha1.GroupName, "clusterrings/status", "", "patch")...)
 	needed = append(needed, daemon.Permissions("", "namespaces", "", "list", "watch")...)
-	needed = append(needed, daemon.Permissions("events.k8s.io", "events", "", "create", "patch")...)
+	needed = append(needed, daemon.Permissions("events.k8s.io", "events", metav1.NamespaceDefault, "create", "patch")...) // rings have no namespace
 	if o.leaderElect {
-		needed = append(needed, daemon.Permissions("coordination.k8s.io", "leases", o.namespace, "get", "create", "update")...)
+		needed = append(needed, daemon.Permissions("coordination.k8s.io", "leases", o.namespace, "create")...)
+		needed = append(needed, daemon.Named(program, daemon.Permissions("coordination.k8s.io", "leases", o.namespace, "get", "update"))...)
 	}
 	needed = append(needed, o.compatPermissions()...)
 	return append(needed, o.admissionPermissions()...)

@@ -11,7 +11,7 @@ import (
 // explainRings adds advice to an error of reading rings.
 func explainRings(err error) error {
 	if apierrors.IsNotFound(err) || meta.IsNoMatchError(err) {
-		return errors.New("the API server does not serve ClusterRings: install the sharder first (kubectl apply -f sharding/deploy/crd)")
+		return errors.New("the API server does not serve ClusterRings: install the sharder first (kubectl apply -k sharding/deploy/crd)")
 	}
 	return err
 }

@@ -134,7 +134,7 @@ func (e *env) owner(t require.TestingT, args ...string) ringview.Ownership {
 func TestOwner(t *testing.T) {
 	t.Parallel()
 	c := newEnv(t)
-	assert.Contains(t, c.fails("list"), "kubectl apply -f sharding/deploy/crd", "before the CRD is installed")
+	assert.Contains(t, c.fails("list"), "kubectl apply -k sharding/deploy/crd", "before the CRD is installed")
 	c.install()
 	r := c.ring()
 	c.objectsOfLiveShards(r)

@@ -37,7 +37,7 @@ func Install(ctx context.Context, cfg *rest.Config) error {
 	if err != nil {
 		return err
 	}
-	files, err := filepath.Glob(filepath.Join(root, "sharding", "deploy", "crd", "*.yaml"))
+	files, err := filepath.Glob(filepath.Join(root, "sharding", "deploy", "crd", "*_*.yaml"))
 	if err != nil || len(files) == 0 {
 		return errors.Join(errors.New("there is no CRD"), err)
 	}

@@ -1,0 +1,64 @@
+package deploy
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/client-go/kubernetes/scheme"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"nodekeeper.dev/sharding/api/v1alpha1"
+	"nodekeeper.dev/test/controlplane"
+	"nodekeeper.dev/test/manifests"
+)
+
+const (
+	period, patience = 100 * time.Millisecond, 3 * time.Minute
+
+	// system and checksums are the namespaces of the sharder and of the example.
+	system, checksums = "sharder-system", "checksums"
+)
+
+// The directories that can be applied.
+var (
+	root    = filepath.Join("..", "..", "deploy")
+	crd     = filepath.Join(root, "crd")
+	base    = filepath.Join(root, "base")
+	ha      = filepath.Join(root, "overlays", "ha")
+	example = filepath.Join(root, "example")
+)
+
+// plane has an audit log. The names in the manifests are fixed, so only one test uses it at a time.
+var plane *controlplane.ControlPlane
+
+func TestMain(m *testing.M) {
+	logf.SetLogger(logr.Discard())
+	code, err := run(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func run(m *testing.M) (code int, err error) {
+	if err := v1alpha1.AddToScheme(scheme.Scheme); err != nil {
+		return 1, err
+	}
+	dir, err := os.MkdirTemp("", "sharder-deploy-")
+	if err != nil {
+		return 1, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	args, err := manifests.AuditArgs(dir)
+	if err != nil {
+		return 1, err
+	}
+	code = controlplane.RunWith(m, controlplane.Options{Dir: dir, APIServerArgs: args}, func(c *controlplane.ControlPlane) { plane = c })
+	return code, nil
+}
