@@ -18,8 +18,10 @@ import (
 // measurePeriod is a bit less than the time after which a kubelet measures again.
 const measurePeriod = 5 * time.Second
 
-// usage watches what the pods of the services take, and how their containers end.
+// usage watches what the pods of a namespace take, and how their containers end.
 type usage struct {
+	namespace string
+
 	mu sync.Mutex
 	// peaks are by container: as the watcher's is named watcher, also by service.
 	peaks map[string]peak
@@ -37,10 +39,10 @@ func (p peak) String() string {
 	return fmt.Sprintf("%.1f MiB of memory, %d m of CPU", float64(p.memory)/(1<<20), p.nanoCPUs/1e6)
 }
 
-// measure looks at all pods until the test ends.
-func measure(t *testing.T, cluster *realCluster) *usage {
+// measure looks at all pods of a namespace until the test ends.
+func measure(t *testing.T, cluster *realCluster, namespace string) *usage {
 	t.Helper()
-	u := &usage{peaks: map[string]peak{}, ended: map[string]string{}}
+	u := &usage{namespace: namespace, peaks: map[string]peak{}, ended: map[string]string{}}
 	ctx, cancel := context.WithCancel(t.Context())
 	var done sync.WaitGroup
 	done.Go(func() {
@@ -78,7 +80,7 @@ func (u *usage) look(ctx context.Context, clientset kubernetes.Interface, node s
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for _, pod := range summary.Pods {
-		if pod.PodRef.Namespace != system {
+		if pod.PodRef.Namespace != u.namespace {
 			continue
 		}
 		for _, c := range pod.Containers {
@@ -90,7 +92,7 @@ func (u *usage) look(ctx context.Context, clientset kubernetes.Interface, node s
 
 func (u *usage) lookAtEnds(ctx context.Context, c client.Client) {
 	pods := &corev1.PodList{}
-	if c.List(ctx, pods, client.InNamespace(system)) != nil {
+	if c.List(ctx, pods, client.InNamespace(u.namespace)) != nil {
 		return // the walk is over, or the next look finds them
 	}
 	u.mu.Lock()

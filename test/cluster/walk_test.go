@@ -36,7 +36,7 @@ type walk struct {
 
 func TestWalk(t *testing.T) {
 	w := &walk{realCluster: connect(t)}
-	w.usage = measure(t, w.realCluster)
+	w.usage = measure(t, w.realCluster, system)
 	for _, step := range []struct {
 		name string
 		run  func(*walk)

@@ -129,7 +129,7 @@ func TestControlPlaneComponentSelectsControlPlaneNodes(t *testing.T) {
 	t.Parallel()
 	taint := corev1.Taint{Key: "node-role.kubernetes.io/control-plane", Effect: corev1.TaintEffectNoSchedule}
 	for _, d := range all[appsv1.Deployment](t, variant{ha, []string{controlPlane}}.render(t), "Deployment") {
-		pod := podOf(&d)
+		pod := manifests.PodOf(&d)
 		for name, test := range map[string]struct {
 			labels map[string]string
 			want   bool

@@ -11,15 +11,13 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/test/controlplane"
+	"nodekeeper.dev/test/manifests"
 	"nodekeeper.dev/test/programs"
 )
 
@@ -155,24 +153,8 @@ func TestAllOverlaysAreTested(t *testing.T) {
 func TestPodsAreSelected(t *testing.T) {
 	t.Parallel()
 	objects := variant{base, []string{withAdmission}}.render(t)
-	budgets := all[policyv1.PodDisruptionBudget](t, objects, "PodDisruptionBudget")
-	policies := all[networkingv1.NetworkPolicy](t, objects, "NetworkPolicy")
 	for _, d := range all[appsv1.Deployment](t, objects, "Deployment") {
-		selects := func(s *metav1.LabelSelector) bool {
-			selector, err := metav1.LabelSelectorAsSelector(s)
-			require.NoError(t, err)
-			return selector.Matches(labels.Set(d.Spec.Template.Labels))
-		}
-		ofBudgets := slices.DeleteFunc(slices.Clone(budgets), func(b policyv1.PodDisruptionBudget) bool { return !selects(b.Spec.Selector) })
-		assert.Len(t, ofBudgets, 1, "budgets of %s", d.Name)
-		ofPolicies := slices.DeleteFunc(slices.Clone(policies), func(p networkingv1.NetworkPolicy) bool { return !selects(&p.Spec.PodSelector) })
-		assert.Len(t, ofPolicies, 1, "network policies of %s", d.Name)
-		var spread []string
-		for _, constraint := range d.Spec.Template.Spec.TopologySpreadConstraints {
-			assert.True(t, selects(constraint.LabelSelector), "%s is spread over %s", d.Name, constraint.TopologyKey)
-			spread = append(spread, constraint.TopologyKey)
-		}
-		assert.ElementsMatch(t, []string{corev1.LabelTopologyZone, corev1.LabelHostname}, spread, "what %s is spread over", d.Name)
+		manifests.CheckSelectors(t, objects, &d)
 	}
 }
 
@@ -180,19 +162,7 @@ func TestPodsAreSelected(t *testing.T) {
 func TestPodsAreHardened(t *testing.T) {
 	for _, d := range all[appsv1.Deployment](t, variant{base, []string{withAdmission}}.render(t), "Deployment") {
 		t.Run(d.Name, func(t *testing.T) {
-			pod := d.Spec.Template.Spec
-			assert.Equal(t, "system-cluster-critical", pod.PriorityClassName)
-			assert.Empty(t, pod.Volumes, "a program keeps nothing on disk")
-			require.Len(t, pod.Containers, 1)
-			c := pod.Containers[0]
-			assert.Equal(t, new(true), c.SecurityContext.ReadOnlyRootFilesystem)
-			assert.False(t, c.Resources.Requests.Cpu().IsZero(), "a CPU request")
-			assert.False(t, c.Resources.Requests.Memory().IsZero(), "a memory request")
-			assert.False(t, c.Resources.Limits.Memory().IsZero(), "a memory limit")
-			assert.Equal(t, "/healthz", c.LivenessProbe.HTTPGet.Path)
-			assert.Equal(t, "/readyz", c.ReadinessProbe.HTTPGet.Path)
-			update := d.Spec.Strategy.RollingUpdate
-			assert.Zero(t, update.MaxUnavailable.IntValue(), "the old pod goes when the new one works")
+			manifests.CheckHardening(t, &d)
 		})
 	}
 }
@@ -204,48 +174,25 @@ func TestPodsAreAdmitted(t *testing.T) {
 	var said warnings
 	c := newCluster(t, &said)
 	installObjects(t, c, variant{base, []string{withAdmission}}.render(t))
-	grantQuotas(t, c)
+	manifests.GrantQuotas(t, c)
 	withoutQuota := controlplane.Namespace(t, c)
 	for _, name := range []string{"watcher", "processor", "webhook"} {
 		require.NoError(t, c.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: withoutQuota, Name: name}}))
 	}
 	for _, v := range variants {
 		for _, d := range all[appsv1.Deployment](t, v.render(t), "Deployment") {
-			assert.NoError(t, c.Create(t.Context(), podOf(&d)), "%s: the pod of %s", v, d.Name)
+			assert.NoError(t, c.Create(t.Context(), manifests.PodOf(&d)), "%s: the pod of %s", v, d.Name)
 			assert.Empty(t, said)
 
-			lax := podOf(&d)
+			lax := manifests.PodOf(&d)
 			lax.Spec.SecurityContext.RunAsNonRoot = new(false)
 			assert.True(t, apierrors.IsForbidden(c.Create(t.Context(), lax)), "only restricted pods are admitted")
 			said = nil
 
-			elsewhere := podOf(&d)
+			elsewhere := manifests.PodOf(&d)
 			elsewhere.Namespace = withoutQuota
 			assert.ErrorContains(t, c.Create(t.Context(), elsewhere), "insufficient quota")
 			said = nil
 		}
 	}
-}
-
-// grantQuotas sets the status of the quotas, as kube-controller-manager does.
-func grantQuotas(t *testing.T, c client.Client) {
-	t.Helper()
-	var quotas corev1.ResourceQuotaList
-	require.NoError(t, c.List(t.Context(), &quotas))
-	require.NotEmpty(t, quotas.Items)
-	for i := range quotas.Items {
-		q := &quotas.Items[i]
-		q.Status.Hard, q.Status.Used = q.Spec.Hard, corev1.ResourceList{}
-		for name := range q.Spec.Hard {
-			q.Status.Used[name] = resource.Quantity{}
-		}
-		require.NoError(t, c.Status().Update(t.Context(), q))
-	}
-}
-
-// podOf returns a pod as the controllers create it from a Deployment.
-func podOf(d *appsv1.Deployment) *corev1.Pod {
-	meta := *d.Spec.Template.ObjectMeta.DeepCopy()
-	meta.Namespace, meta.GenerateName = d.Namespace, d.Name+"-"
-	return &corev1.Pod{ObjectMeta: meta, Spec: *d.Spec.Template.Spec.DeepCopy()}
 }

@@ -54,7 +54,7 @@ func TestPageOfTheClusterWorks(t *testing.T) {
 		require.NoError(t, apply(t, c, obj, client.DryRunAll), "%s %s", obj.GetKind(), obj.GetName())
 	}
 	d := all[appsv1.Deployment](t, objects, "Deployment")[0]
-	require.NoError(t, c.Create(t.Context(), podOf(&d), client.DryRunAll))
+	require.NoError(t, c.Create(t.Context(), manifests.PodOf(&d), client.DryRunAll))
 	assert.Empty(t, said)
 
 	name := "of-the-page"

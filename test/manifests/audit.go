@@ -23,14 +23,30 @@ const auditPolicy = `{"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitSt
 // auditLogName is the name of the audit log, in the directory of the control plane.
 const auditLogName = "audit.log"
 
-// AuditArgs returns the arguments of an API server with the given directory that make it write the
-// audit log which [NewAudit] reads.
-func AuditArgs(dir string) (map[string][]string, error) {
-	policy := filepath.Join(dir, "audit-policy.yaml")
-	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
-		return nil, err
+// limitedPriority makes the API server admit critical pods only where a quota allows them, as GKE
+// does.
+const limitedPriority = `{"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AdmissionConfiguration", "plugins": [{
+	"name": "ResourceQuota", "configuration": {
+		"apiVersion": "apiserver.config.k8s.io/v1", "kind": "ResourceQuotaConfiguration", "limitedResources": [{
+			"resource": "pods", "matchScopes": [{
+				"scopeName": "PriorityClass", "operator": "In", "values": ["system-node-critical", "system-cluster-critical"]
+			}]
+		}]
 	}
-	return map[string][]string{"audit-policy-file": {policy}, "audit-log-path": {filepath.Join(dir, auditLogName)}}, nil
+}]}`
+
+// APIServerArgs returns the arguments of an API server with the given directory that make it write
+// the audit log which [NewAudit] reads, and admit critical pods only where a quota allows them.
+func APIServerArgs(dir string) (map[string][]string, error) {
+	policy, admission := filepath.Join(dir, "audit-policy.yaml"), filepath.Join(dir, "admission.yaml")
+	for path, content := range map[string]string{policy: auditPolicy, admission: limitedPriority} {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			return nil, err
+		}
+	}
+	return map[string][]string{
+		"audit-policy-file": {policy}, "audit-log-path": {filepath.Join(dir, auditLogName)}, "admission-control-config-file": {admission},
+	}, nil
 }
 
 // Audit collects the requests of the service accounts of a namespace from the audit log.
@@ -45,7 +61,7 @@ type Audit struct {
 	prefix string
 }
 
-// NewAudit starts at the end of the audit log of a control plane with [AuditArgs].
+// NewAudit starts at the end of the audit log of a control plane with [APIServerArgs].
 func NewAudit(t *testing.T, plane *controlplane.ControlPlane, namespace string) *Audit {
 	t.Helper()
 	path := filepath.Join(plane.Dir, auditLogName)

@@ -55,7 +55,7 @@ func run(m *testing.M) (code int, err error) {
 		return 1, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	args, err := manifests.AuditArgs(dir)
+	args, err := manifests.APIServerArgs(dir)
 	if err != nil {
 		return 1, err
 	}

@@ -155,7 +155,11 @@ func (s *story) tamper() {
 // unassigned creates Secrets with their ConfigMaps before there is a ring.
 func (s *story) unassigned(prefix string, n int) {
 	s.t.Helper()
-	s.kubectl("create", "namespace", checksums)
+	for _, obj := range manifests.Render(s.t, example) {
+		if obj.GetKind() == "Namespace" {
+			require.NoError(s.t, manifests.Apply(s.t.Context(), s.Client, obj))
+		}
+	}
 	s.secrets(prefix, n)
 	for i := range n {
 		secret := &corev1.Secret{}

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -60,7 +61,7 @@ func newStory(t *testing.T) *story {
 func (s *story) kubectl(args ...string) {
 	s.t.Helper()
 	controlplane.NeedKubectl(s.t)
-	cmd := exec.CommandContext(s.t.Context(), "kubectl", append([]string{"--kubeconfig=" + plane.Kubeconfig}, args...)...)
+	cmd := exec.CommandContext(context.WithoutCancel(s.t.Context()), "kubectl", append([]string{"--kubeconfig=" + plane.Kubeconfig}, args...)...)
 	var output bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &output, &output
 	require.NoError(s.t, cmd.Run(), "kubectl %s: %s", strings.Join(args, " "), &output)
@@ -99,6 +100,9 @@ func (s *story) addExample() {
 			require.NoError(c, s.List(context.WithoutCancel(s.t.Context()), left))
 			assert.Empty(c, left.Items)
 		}, "the rings are gone")
+		for _, obj := range []client.Object{&corev1.ConfigMap{}, &coordinationv1.Lease{}} {
+			assert.NoError(s.t, s.DeleteAllOf(context.WithoutCancel(s.t.Context()), obj, client.InNamespace(checksums)))
+		}
 	})
 }
 
@@ -115,18 +119,29 @@ func ringOf(name string) *v1alpha1.ClusterRing {
 	return &v1alpha1.ClusterRing{ObjectMeta: metav1.ObjectMeta{Name: name}}
 }
 
-// sharder starts a sharder like its pod, with a token of its service account, and waits until it is
-// ready.
+// sharder starts a sharder and waits until it is ready.
 func (s *story) sharder(name string, env ...string) *programs.Program {
+	s.t.Helper()
+	p := s.startSharder(name, env...)
+	s.ready(p)
+	return p
+}
+
+// startSharder starts a sharder like its pod, with a token of its service account.
+func (s *story) startSharder(name string, env ...string) *programs.Program {
 	s.t.Helper()
 	kubeconfig := manifests.Kubeconfig(s.t, s.Client, plane, system, "sharder")
 	p, err := programs.StartWith(env, "sharder", name, kubeconfig, s.args["sharder"]...)
 	require.NoError(s.t, err)
 	s.ends(p)
+	return p
+}
+
+func (s *story) ready(p *programs.Program) {
+	s.t.Helper()
 	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
 	defer cancel()
 	require.NoError(s.t, p.WaitReady(ctx))
-	return p
 }
 
 // shard starts a replica of the example like its pod.
