@@ -13,14 +13,25 @@ import (
 	"nodekeeper.dev/hack/helm"
 )
 
-// chartName is the name of the chart and of its directory.
-const chartName = "nodekeeper"
+// charts packs the Helm charts, and checks that each installs the same objects as the manifests of
+// the release.
+func (r *release) charts(ctx context.Context) error {
+	for _, p := range products {
+		if p.chart == "" {
+			continue
+		}
+		if err := r.chart(ctx, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
-// chart packs the Helm chart, and checks that it installs the same objects as the manifests of the
-// release.
-func (r *release) chart(ctx context.Context) error {
+func (p product) chartDir(root string) string { return filepath.Join(root, p.deploy, "chart", p.chart) }
+
+func (r *release) chart(ctx context.Context, p product) error {
 	files := map[string]archived{}
-	source := os.DirFS(filepath.Join(r.root, "deploy", "chart", chartName))
+	source := os.DirFS(p.chartDir(r.root))
 	err := fs.WalkDir(source, ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
@@ -30,9 +41,9 @@ func (r *release) chart(ctx context.Context) error {
 			return err
 		}
 		if content, err = r.chartFile(name, content); err != nil {
-			return fmt.Errorf("%s of the chart: %w", name, err)
+			return fmt.Errorf("%s of the chart %s: %w", name, p.chart, err)
 		}
-		files[path.Join(chartName, name)] = archived{content, false}
+		files[path.Join(p.chart, name)] = archived{content, false}
 		return nil
 	})
 	if err != nil {
@@ -42,16 +53,16 @@ func (r *release) chart(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	files[path.Join(chartName, "LICENSE")] = archived{license, false}
+	files[path.Join(p.chart, "LICENSE")] = archived{license, false}
 	packed, err := tarGz(files, r.created)
 	if err != nil {
 		return err
 	}
-	name := fmt.Sprintf("%s-%s.tgz", chartName, r.chartVersion())
+	name := fmt.Sprintf("%s-%s.tgz", p.chart, r.chartVersion())
 	if err := r.write(name, packed); err != nil {
 		return err
 	}
-	return r.compareChart(ctx, filepath.Join(r.out, name))
+	return r.compareChart(ctx, p, filepath.Join(r.out, name))
 }
 
 // chartVersion returns the version without the v, as Helm requires.
@@ -93,16 +104,16 @@ func (r *release) chartFile(name string, content []byte) ([]byte, error) {
 }
 
 // compareChart checks that the packed chart renders the same objects as the files of the release.
-func (r *release) compareChart(ctx context.Context, packed string) error {
+func (r *release) compareChart(ctx context.Context, p product, packed string) error {
 	c, err := helm.Load(packed)
 	if err != nil {
 		return err
 	}
-	into := helm.Release{Name: chartName, Namespace: "nodekeeper-system"}
-	for _, i := range installations {
+	into := helm.Release{Name: p.chart, Namespace: p.namespace}
+	for _, i := range p.installations {
 		var values map[string]any
 		if i.values != "" {
-			if values, err = helm.Values(filepath.Join(r.root, "deploy", "chart", chartName, i.values)); err != nil {
+			if values, err = helm.Values(filepath.Join(p.chartDir(r.root), i.values)); err != nil {
 				return err
 			}
 		}

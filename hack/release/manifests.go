@@ -10,14 +10,29 @@ import (
 	"nodekeeper.dev/hack/oci"
 )
 
-// installation is a way to install nodekeeper: a manifest file, and chart values with the same
+// installation is a way to install a product: a manifest file, and chart values with the same
 // effect.
 type installation struct{ file, dir, values string }
 
-var installations = []installation{
-	{"install.yaml", "base", ""},
-	{"install-ha.yaml", "overlays/ha", "values-ha.yaml"},
-	{"install-minikube.yaml", "overlays/minikube", "values-minikube.yaml"},
+// product is a part of the release that can be installed alone.
+type product struct {
+	// deploy is the directory of its manifests.
+	deploy string
+	// chart is the name of its chart, or "".
+	chart, namespace string
+	installations    []installation
+}
+
+var products = []product{
+	{"deploy", "nodekeeper", "nodekeeper-system", []installation{
+		{"install.yaml", "base", ""},
+		{"install-ha.yaml", "overlays/ha", "values-ha.yaml"},
+		{"install-minikube.yaml", "overlays/minikube", "values-minikube.yaml"},
+	}},
+	{"sharding/deploy", "", "sharder-system", []installation{
+		{"sharder.yaml", "base", ""},
+		{"sharder-ha.yaml", "overlays/ha", ""},
+	}},
 }
 
 // extras are manifests that users may apply after an installation.
@@ -27,21 +42,21 @@ var extras = []struct{ file, deploy, path, what string }{
 	{"monitoring.yaml", "deploy", "monitoring", "alerts, a dashboard and a PodMonitor; needs the Prometheus operator"},
 	{"gate-policy.yaml", "deploy", "gate/policy.yaml", "the startup taint from the API server; needs Kubernetes 1.36"},
 	{"protection-policy.yaml", "deploy", "protection/policy.yaml", "the finalizer from the API server; needs Kubernetes 1.36 and processors with --protect=finalizer"},
-	{"sharder-crds.yaml", "sharding/deploy", "crd/sharding.nodekeeper.dev_clusterrings.yaml", "the CRD of the sharder; the label keeper needs none"},
+	{"sharder-crds.yaml", "sharding/deploy", "crd", "the CRD of the sharder; the label keeper needs none"},
 }
 
 // manifests writes the files for kubectl apply -f, with images by digest.
 func (r *release) manifests() error {
 	trees := map[string]*manifests.Tree{}
-	for _, deploy := range []string{"deploy", "sharding/deploy"} {
+	for _, p := range products {
 		var err error
-		if trees[deploy], err = manifests.Load(filepath.Join(r.root, deploy)); err != nil {
+		if trees[p.deploy], err = manifests.Load(filepath.Join(r.root, p.deploy)); err != nil {
 			return err
 		}
-	}
-	for _, i := range installations {
-		if err := r.manifest(trees["deploy"], i.file, "deploy/"+i.dir, r.withImages(manifests.Kustomization(i.dir))); err != nil {
-			return err
+		for _, i := range p.installations {
+			if err := r.manifest(trees[p.deploy], i.file, p.deploy+"/"+i.dir, r.withImages(manifests.Kustomization(i.dir))); err != nil {
+				return err
+			}
 		}
 	}
 	for _, e := range extras {

@@ -75,7 +75,7 @@ func (r *release) build(ctx context.Context) (err error) {
 	if err := r.manifests(); err != nil {
 		return err
 	}
-	if err := r.chart(ctx); err != nil {
+	if err := r.charts(ctx); err != nil {
 		return err
 	}
 	return r.sums()

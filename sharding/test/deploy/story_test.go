@@ -51,6 +51,8 @@ func newStory(t *testing.T) *story {
 	s.kubectl("apply", "--server-side", "-k", ha)
 	s.Client, err = client.New(plane.Config, client.Options{}) // with the new kind
 	require.NoError(t, err)
+	former := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: "sharder"}} // of an earlier test
+	require.NoError(t, client.IgnoreNotFound(s.Delete(t.Context(), former)))
 	for _, d := range manifests.All[appsv1.Deployment](t, s.objects, "Deployment") {
 		container := d.Spec.Template.Spec.Containers[0]
 		s.args[container.Name] = container.Args
