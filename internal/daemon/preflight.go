@@ -199,10 +199,23 @@ func checkServer(ctx context.Context, cfg *rest.Config) error {
 // checkPermissions returns an error that names every missing permission: the known ones, and those
 // that are needed but not granted.
 func checkPermissions(ctx context.Context, c client.Client, known, needed []Permission) error {
-	var missing []string
-	for _, permission := range known {
-		missing = append(missing, permission.String())
+	missing, err := Missing(ctx, c, needed)
+	if err != nil {
+		return err
 	}
+	var lacks []string
+	for _, permission := range slices.Concat(known, missing) {
+		lacks = append(lacks, permission.String())
+	}
+	if len(lacks) > 0 {
+		return errors.New("this identity may not " + strings.Join(lacks, ", nor ") + ": grant it by a Role or ClusterRole")
+	}
+	return nil
+}
+
+// Missing returns those of the permissions that the identity of the client does not have, in the
+// same order.
+func Missing(ctx context.Context, c client.Client, needed []Permission) (missing []Permission, err error) {
 	for _, permission := range needed {
 		resource, subresource, _ := strings.Cut(permission.Resource, "/")
 		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
@@ -211,14 +224,11 @@ func checkPermissions(ctx context.Context, c client.Client, known, needed []Perm
 			},
 		}}
 		if err := c.Create(ctx, review); err != nil {
-			return fmt.Errorf("checking whether this identity may %s: %w", permission, err)
+			return nil, fmt.Errorf("checking whether this identity may %s: %w", permission, err)
 		}
 		if !review.Status.Allowed {
-			missing = append(missing, permission.String())
+			missing = append(missing, permission)
 		}
 	}
-	if len(missing) > 0 {
-		return errors.New("this identity may not " + strings.Join(missing, ", nor ") + ": grant it by a Role or ClusterRole")
-	}
-	return nil
+	return missing, nil
 }

@@ -26,6 +26,7 @@ import (
 	"nodekeeper.dev/sharding/api/v1alpha1"
 	"nodekeeper.dev/sharding/internal/assignment"
 	"nodekeeper.dev/sharding/internal/policy"
+	"nodekeeper.dev/sharding/internal/rights"
 	"nodekeeper.dev/sharding/internal/ring"
 	"nodekeeper.dev/sharding/shardlease"
 )
@@ -117,6 +118,10 @@ func register(mgr manager.Manager, o *options, clock *shardlease.ServerClock) er
 		Dialect: o.dialect(), Namespace: o.namespace, SyncPeriod: o.syncPeriod, Concurrency: o.concurrentMoves,
 	}
 	if err := assignments.Register(mgr, metrics.Registry); err != nil {
+		return err //nolint:wrapcheck // the error needs no context
+	}
+	review := &rights.Controller{Client: mgr.GetClient(), Reports: reports, Dialect: o.dialect(), SyncPeriod: o.syncPeriod}
+	if err := review.Register(mgr); err != nil {
 		return err //nolint:wrapcheck // the error needs no context
 	}
 	if err := registerMirrors(mgr, o, recorder); err != nil {

@@ -177,7 +177,9 @@ func (c *Controller) await(ctx context.Context, ring *v1alpha1.ClusterRing, now 
 	if c.Observer.Unlisted(ring.Name, ring.Spec.Shards.Namespace, now) < listTimeout {
 		return reconcile.Result{RequeueAfter: listTimeout}, nil
 	}
-	_, err := c.store(ctx, ring, unlisted(ring), now)
+	status, report := unlisted(ring), c.Reports.of(ring.Name)
+	report.addConditions(ring, status)
+	_, err := c.store(ctx, ring, status, now)
 	return reconcile.Result{RequeueAfter: listTimeout}, err
 }
 

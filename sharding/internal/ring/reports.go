@@ -92,8 +92,8 @@ func (r *Reports) of(ring string) Report {
 	return result
 }
 
-// complete applies the report to the status of its ring.
-func (r *Report) complete(ring *v1alpha1.ClusterRing, s *v1alpha1.ClusterRingStatus) {
+// addConditions applies the conditions of the report to the status of its ring.
+func (r *Report) addConditions(ring *v1alpha1.ClusterRing, s *v1alpha1.ClusterRingStatus) {
 	all := slices.Clone(r.Conditions)
 	if r.Table.Type != "" {
 		all = append(all, r.Table)
@@ -104,6 +104,11 @@ func (r *Report) complete(ring *v1alpha1.ClusterRing, s *v1alpha1.ClusterRingSta
 		}
 		meta.SetStatusCondition(&s.Conditions, c)
 	}
+}
+
+// complete applies the report to the status of its ring.
+func (r *Report) complete(ring *v1alpha1.ClusterRing, s *v1alpha1.ClusterRingStatus) {
+	r.addConditions(ring, s)
 	wanted := Resources(&ring.Spec)
 	s.LabelledResources = slices.DeleteFunc(s.LabelledResources, func(resource v1alpha1.GroupResource) bool {
 		return r.CleanedFor == ring.Generation && slices.Contains(r.Cleaned, resource) && !slices.Contains(wanted, resource)

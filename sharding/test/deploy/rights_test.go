@@ -73,6 +73,9 @@ func (s *story) play() (sharders []*programs.Program) {
 	s.eventually(func(c *assert.CollectT) {
 		s.condition(c, checksums, "Ready", metav1.ConditionFalse, "NoAvailableShard")
 	}, "the ring has no shard yet")
+	s.eventually(func(c *assert.CollectT) {
+		s.condition(c, checksums, "PermissionsGranted", metav1.ConditionTrue, "Granted")
+	}, "the example grants all rights for its ring")
 	s.shard("checksum-0")
 	s.secrets("s", 20)
 	s.served(30, "checksum-0")
@@ -179,7 +182,8 @@ func (s *story) customRing() {
 	require.NoError(s.t, s.Create(s.t.Context(), ring))
 	s.eventually(func(c *assert.CollectT) {
 		s.condition(c, "widgets", "AdmissionInstalled", metav1.ConditionFalse, "WaitingForResource")
-	}, "the resource is not served")
+		s.condition(c, "widgets", "PermissionsGranted", metav1.ConditionFalse, "Missing")
+	}, "the resource is not served, and no role grants the sharder any right on it")
 }
 
 // deleteRing deletes the ring, and checks that no label and no table is left.

@@ -42,7 +42,7 @@ func (c *cluster) user(role *rbacv1.ClusterRole) {
 }
 
 // TestMissingRightDelaysNoOther covers R36: a sharder that must not patch Secrets assigns all other
-// objects, including objects of the same ring, reports the problem, and assigns the Secrets once it
+// objects, including objects of the same ring, reports the problem (also R39), and assigns the Secrets once it
 // may.
 func TestMissingRightDelaysNoOther(t *testing.T) {
 	t.Parallel()
@@ -77,6 +77,11 @@ func TestMissingRightDelaysNoOther(t *testing.T) {
 		assert.True(collect, meta.IsStatusConditionFalse(s.Conditions, "Balanced"))
 		assert.Equal(collect, "MovesFailing", reasonOf(s, "Balanced"))
 		assert.True(collect, meta.IsStatusConditionTrue(c.status(collect, other).Conditions, "Balanced"))
+		permissions := meta.FindStatusCondition(s.Conditions, "PermissionsGranted")
+		require.NotNil(collect, permissions)
+		assert.Equal(collect, "Missing", permissions.Reason)
+		assert.Contains(collect, permissions.Message, "it may not patch secrets")
+		assert.True(collect, meta.IsStatusConditionTrue(c.status(collect, other).Conditions, "PermissionsGranted"))
 	})
 	require.EventuallyWithT(t, func(collect *assert.CollectT) { // the status is written first
 		assert.Regexp(collect, `secrets.*is forbidden: User \S+limited-sharder\S+ cannot patch resource`, p.Output())
@@ -94,5 +99,6 @@ func TestMissingRightDelaysNoOther(t *testing.T) {
 	c.eventually(ring, func(collect *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
 		assert.Equal(collect, map[string]int{"web-0": 20}, c.shardsOf(collect, ring))
 		assert.True(collect, meta.IsStatusConditionTrue(s.Conditions, "Balanced"))
+		assert.True(collect, meta.IsStatusConditionTrue(s.Conditions, "PermissionsGranted"))
 	})
 }
