@@ -329,6 +329,7 @@ generate: ## make what is generated: deep copies and CRDs, the runbook_urls of t
 	$(call generate,$(API),$(CRDS))
 	sed -E -i 's|(runbook_url: ).*(/docs/[^ ]*)$$|\1$(HOMEPAGE)\2|' deploy/monitoring/rules.yaml
 	cp deploy/monitoring/dashboard.json deploy/monitoring/rules.yaml deploy/chart/nodekeeper/files/
+	cp $(CRDS)/*_*.yaml sharding/deploy/chart/sharder/crds/
 	@$(MAKE) --no-print-directory build controlplane
 	cd test/helm && go test -count=1 -run=^TestReferenceHas . -args -update-reference
 	$(call hack,clidocs)

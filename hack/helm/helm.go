@@ -20,11 +20,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
-// Release is a release of the chart. Namespace is the namespace of the installation, and
-// KubeVersion the version of the cluster; the default is v1.36.0.
+// Release is a release of a chart. Namespace is the namespace of the installation, and KubeVersion
+// the version of the cluster; the default is v1.36.0.
 type Release struct {
-	Name, Namespace string
-	KubeVersion     string
+	Chart, Name, Namespace string
+	KubeVersion            string
 }
 
 // Load returns the chart in a directory or an archive.

@@ -17,7 +17,7 @@ func added(r Release, version, appVersion string) map[string]string {
 		"app.kubernetes.io/instance":   r.Name,
 		"app.kubernetes.io/managed-by": "Helm",
 		"app.kubernetes.io/version":    appVersion,
-		"helm.sh/chart":                "nodekeeper-" + version,
+		"helm.sh/chart":                r.Chart + "-" + version,
 	}
 }
 

@@ -17,9 +17,6 @@ import (
 // the release.
 func (r *release) charts(ctx context.Context) error {
 	for _, p := range products {
-		if p.chart == "" {
-			continue
-		}
 		if err := r.chart(ctx, p); err != nil {
 			return err
 		}
@@ -40,7 +37,7 @@ func (r *release) chart(ctx context.Context, p product) error {
 		if err != nil {
 			return err
 		}
-		if content, err = r.chartFile(name, content); err != nil {
+		if content, err = r.chartFile(p, name, content); err != nil {
 			return fmt.Errorf("%s of the chart %s: %w", name, p.chart, err)
 		}
 		files[path.Join(p.chart, name)] = archived{content, false}
@@ -75,7 +72,7 @@ func (r *release) aboutProject() string {
 }
 
 // chartFile returns a chart file for this release, with its version and images.
-func (r *release) chartFile(name string, content []byte) ([]byte, error) {
+func (r *release) chartFile(p product, name string, content []byte) ([]byte, error) {
 	var changes [][2]string
 	switch name {
 	case "Chart.yaml":
@@ -92,7 +89,7 @@ func (r *release) chartFile(name string, content []byte) ([]byte, error) {
 		}
 	case "README.md":
 		// Links within the repository do not work outside it.
-		changes = [][2]string{{"](../../../", "](" + r.repository + "/blob/" + r.version + "/"}}
+		changes = [][2]string{{"](../../../", "](" + r.repository + "/blob/" + path.Join(r.version, path.Dir(p.deploy)) + "/"}}
 	}
 	for _, change := range changes {
 		if n := bytes.Count(content, []byte(change[0])); n != 1 {
@@ -109,7 +106,7 @@ func (r *release) compareChart(ctx context.Context, p product, packed string) er
 	if err != nil {
 		return err
 	}
-	into := helm.Release{Name: p.chart, Namespace: p.namespace}
+	into := helm.Release{Chart: p.chart, Name: p.chart, Namespace: p.namespace}
 	for _, i := range p.installations {
 		var values map[string]any
 		if i.values != "" {

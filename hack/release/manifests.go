@@ -18,7 +18,7 @@ type installation struct{ file, dir, values string }
 type product struct {
 	// deploy is the directory of its manifests.
 	deploy string
-	// chart is the name of its chart, or "".
+	// chart is the name of its chart.
 	chart, namespace string
 	installations    []installation
 }
@@ -29,9 +29,9 @@ var products = []product{
 		{"install-ha.yaml", "overlays/ha", "values-ha.yaml"},
 		{"install-minikube.yaml", "overlays/minikube", "values-minikube.yaml"},
 	}},
-	{"sharding/deploy", "", "sharder-system", []installation{
+	{"sharding/deploy", "sharder", "sharder-system", []installation{
 		{"sharder.yaml", "base", ""},
-		{"sharder-ha.yaml", "overlays/ha", ""},
+		{"sharder-ha.yaml", "overlays/ha", "values-ha.yaml"},
 	}},
 }
 

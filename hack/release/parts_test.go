@@ -229,7 +229,14 @@ func checkKrew(t *testing.T, dir, plugin, file string) {
 // TestChartOfAReleaseIsOfThatVersion does not compare objects: the release itself checks that the
 // chart installs the same objects as the manifests.
 func TestChartOfAReleaseIsOfThatVersion(t *testing.T) {
-	c, err := helm.Load(filepath.Join(built(t), "nodekeeper-"+strings.TrimPrefix(version, "v")+".tgz"))
+	for _, p := range products {
+		checkChart(t, p)
+	}
+}
+
+func checkChart(t *testing.T, p product) {
+	t.Helper()
+	c, err := helm.Load(filepath.Join(built(t), p.chart+"-"+strings.TrimPrefix(version, "v")+".tgz"))
 	require.NoError(t, err)
 	assert.Equal(t, strings.TrimPrefix(version, "v"), c.Metadata.Version)
 	assert.Equal(t, version, c.Metadata.AppVersion)
@@ -240,13 +247,16 @@ func TestChartOfAReleaseIsOfThatVersion(t *testing.T) {
 	assert.NotNil(t, c.Schema)
 	found, _, err := helm.Render(t.Context(), c, helm.Release{Name: "n", Namespace: "elsewhere"}, map[string]any{"image": map[string]any{"tag": "v2"}})
 	require.NoError(t, err)
+	images := 0
 	for _, obj := range found {
-		if obj.GetName() == "watcher" && obj.GetKind() == "Deployment" {
+		if obj.GetKind() == "Deployment" {
 			text, err := obj.MarshalJSON()
 			require.NoError(t, err)
-			assert.Contains(t, string(text), `"image":"registry.example.com/nodekeeper/nodekeeper-watcher:v2"`)
+			assert.Contains(t, string(text), `"image":"registry.example.com/nodekeeper/nodekeeper-`+obj.GetName()+`:v2"`)
+			images++
 		}
 	}
+	assert.NotZero(t, images)
 }
 
 // TestALicenceThatIsMissingUnknownOrForeignFails checks that such a licence fails the release.

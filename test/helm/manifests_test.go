@@ -22,7 +22,7 @@ import (
 var (
 	chartDir = filepath.Join(deploy, "chart", "nodekeeper")
 	// compared is the release to compare with the manifests: it uses their namespace.
-	compared = helm.Release{Name: name, Namespace: system}
+	compared = helm.Release{Chart: name, Name: name, Namespace: system}
 
 	every = flag.Bool("every", false, "compare every combination of the features, not only those that differ by two from none or from all")
 )

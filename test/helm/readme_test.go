@@ -14,16 +14,18 @@ import (
 	"nodekeeper.dev/test/reference"
 )
 
-// TestReferenceHasTheValues compares the table in the chart's README with values.yaml.
+// TestReferenceHasTheValues compares the table in the README of each chart with its values.yaml.
 func TestReferenceHasTheValues(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join(chartDir, "values.yaml"))
-	require.NoError(t, err)
-	var document yaml.Node
-	require.NoError(t, yaml.Unmarshal(text, &document))
-	table := &strings.Builder{}
-	table.WriteString("| value | default | meaning |\n| --- | --- | --- |\n")
-	require.NoError(t, rows(table, "", document.Content[0]))
-	reference.CheckPage(t, "deploy/chart/nodekeeper/README.md", "values", table.String())
+	for _, dir := range []string{"deploy/chart/nodekeeper", "sharding/deploy/chart/sharder"} {
+		text, err := os.ReadFile(filepath.Join("..", "..", filepath.FromSlash(dir), "values.yaml"))
+		require.NoError(t, err)
+		var document yaml.Node
+		require.NoError(t, yaml.Unmarshal(text, &document))
+		table := &strings.Builder{}
+		table.WriteString("| value | default | meaning |\n| --- | --- | --- |\n")
+		require.NoError(t, rows(table, "", document.Content[0]))
+		reference.CheckPage(t, dir+"/README.md", "values", table.String())
+	}
 }
 
 // rows writes a row for each value that has a description. For a map without a description, it

@@ -151,7 +151,7 @@ func TestNamespacesCanHaveOtherNames(t *testing.T) {
 	text = strings.ReplaceAll(strings.ReplaceAll(text, "node-metadata", "saved"), ": 1234\n", ": \"1234\"\n")
 	text = strings.ReplaceAll(text, "- 1234\n", "- \"1234\"\n")
 	c := load(t)
-	elsewhere := helm.Release{Name: "x", Namespace: "programs"}
+	elsewhere := helm.Release{Chart: name, Name: "x", Namespace: "programs"}
 	has, notes, err := helm.Render(t.Context(), c, elsewhere, values(t, `{namespaces: {transactions: "1234", records: saved},
 		admission: {enabled: true, certManager: true}, monitoring: {enabled: true}, users: {enabled: true}, ui: {enabled: true}}`))
 	require.NoError(t, err)

@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -90,16 +91,18 @@ func TestProbeNamesTheReason(t *testing.T) {
 	s := newStory(t)
 	require.NoError(t, s.Delete(t.Context(), bindingOf("sharder")))
 	t.Cleanup(func() { s.kubectl("apply", "--server-side", "-k", ha) })
-	p := s.startSharder("unready")
+	p := s.startSharder("unready", nil)
 	s.eventually(func(c *assert.CollectT) {
-		status, body, err := p.Probe(t.Context(), "/readyz")
+		status, body, err := p.Last().Probe(t.Context(), "/readyz")
 		require.NoError(c, err)
 		assert.Equal(c, 500, status)
 		assert.Contains(c, body, "this identity may not")
 		assert.Contains(c, body, "patch clusterrings/status."+v1alpha1.GroupName)
 	}, "the probe names the missing rights")
 	s.kubectl("apply", "--server-side", "-k", ha)
-	s.ready(p)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	require.NoError(t, p.WaitReady(ctx))
 }
 
 func bindingOf(name string) client.Object {

@@ -64,11 +64,12 @@ func TestReferenceHasThePermissions(t *testing.T) {
 		}
 	}
 	assert.Empty(t, unused, "reasons for rights that are not granted")
-	table := "| in | resource | verbs | why |\n| --- | --- | --- | --- |\n"
+	var table strings.Builder
+	table.WriteString("| in | resource | verbs | why |\n| --- | --- | --- | --- |\n")
 	for _, key := range slices.Sorted(maps.Keys(rows)) {
-		table += rows[key]
+		table.WriteString(rows[key])
 	}
-	reference.CheckPage(t, "sharding/docs/install.md", "permissions of sharder", table)
+	reference.CheckPage(t, "sharding/docs/install.md", "permissions of sharder", table.String())
 }
 
 // bindingsIn returns what the manifests in a directory grant to the sharder.

@@ -21,6 +21,9 @@ import (
 	"nodekeeper.dev/test/programs"
 )
 
+// secretsOfStory is the number of Secrets in the story.
+const secretsOfStory = 30
+
 // notUsed are the rights that the story does not use, with the reason for granting each.
 var notUsed = map[manifests.Right]string{
 	{"sharder", "get", "configmaps", ""}: "the API server requires it of the creator of the policies",
@@ -57,17 +60,17 @@ func TestRightsAreExactlyEnough(t *testing.T) {
 		assert.NotContains(t, used, one, "this is used: the reason %q does not hold", reason)
 	}
 	for _, p := range sharders {
-		assert.NotContains(t, p.Output(), "forbidden", p.Identity)
+		assert.NotContains(t, p.Output(), "forbidden")
 	}
 }
 
 // play serves a ring whose shards join, die and do not respond, replaces the leader, and deletes the
 // ring.
-func (s *story) play() (sharders []*programs.Program) {
-	leader := s.sharder("sharder-0")
+func (s *story) play() (sharders []*programs.Kept) {
+	leader := s.sharder("sharder-0", nil)
 	// As with an API server that does not stream lists, it lists first and then watches.
-	standby := s.sharder("sharder-1", "KUBE_FEATURE_WatchListClient=false")
-	s.unassigned("early", 10)
+	standby := s.sharder("sharder-1", []string{"KUBE_FEATURE_WatchListClient=false"})
+	s.unassigned("early", secretsOfStory/3)
 	s.addExample()
 	s.lease("long-gone", "")
 	s.eventually(func(c *assert.CollectT) {
@@ -77,12 +80,12 @@ func (s *story) play() (sharders []*programs.Program) {
 		s.condition(c, checksums, "PermissionsGranted", metav1.ConditionTrue, "Granted")
 	}, "the example grants all rights for its ring")
 	s.shard("checksum-0")
-	s.secrets("s", 20)
-	s.served(30, "checksum-0")
-	dies := s.shard("checksum-1", "--lease-duration=6s")
-	s.served(30, "checksum-0", "checksum-1")
+	s.secrets("s", secretsOfStory-secretsOfStory/3)
+	s.served("checksum-0")
+	dies := s.shard("checksum-1", "--lease-duration=15s")
+	s.served("checksum-0", "checksum-1")
 	require.NoError(s.t, dies.Kill())
-	s.served(30, "checksum-0")
+	s.served("checksum-0")
 	s.stuckShard()
 	s.tamper()
 
@@ -100,7 +103,7 @@ func (s *story) play() (sharders []*programs.Program) {
 		require.NoError(c, client.IgnoreNotFound(err))
 	}, "the Lease of a dead shard is deleted")
 	s.deleteRing()
-	return []*programs.Program{leader, standby}
+	return []*programs.Kept{leader, standby}
 }
 
 // stuckShard adds a shard that holds its Lease and releases no object, and another one that gets
@@ -118,7 +121,7 @@ func (s *story) stuckShard() {
 	}, "the objects are not released in time")
 	released := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"holderIdentity":""}}`))
 	require.NoError(s.t, s.Patch(s.t.Context(), &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: checksums, Name: "stuck"}}, released))
-	s.served(30, "checksum-0", "checksum-2")
+	s.served("checksum-0", "checksum-2")
 }
 
 // lease creates the Lease of a shard that does not renew it for ten minutes. The holder "" stands

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -26,9 +25,6 @@ import (
 	"nodekeeper.dev/test/manifests"
 	"nodekeeper.dev/test/programs"
 )
-
-// stopTimeout is less than the grace period of a pod.
-const stopTimeout = 25 * time.Second
 
 // story is an installation of the sharder, with the programs of its manifests and of the example.
 type story struct {
@@ -121,48 +117,54 @@ func ringOf(name string) *v1alpha1.ClusterRing {
 	return &v1alpha1.ClusterRing{ObjectMeta: metav1.ObjectMeta{Name: name}}
 }
 
-// sharder starts a sharder and waits until it is ready.
-func (s *story) sharder(name string, env ...string) *programs.Program {
+// sharder starts a sharder like its pod, with a token of its service account, and waits until it is
+// ready. The additional args follow those of the manifests. Like a pod, it is started again if it
+// ends by itself.
+func (s *story) sharder(name string, env []string, args ...string) *programs.Kept {
 	s.t.Helper()
-	p := s.startSharder(name, env...)
-	s.ready(p)
-	return p
-}
-
-// startSharder starts a sharder like its pod, with a token of its service account.
-func (s *story) startSharder(name string, env ...string) *programs.Program {
-	s.t.Helper()
-	kubeconfig := manifests.Kubeconfig(s.t, s.Client, plane, system, "sharder")
-	p, err := programs.StartWith(env, "sharder", name, kubeconfig, s.args["sharder"]...)
-	require.NoError(s.t, err)
-	s.ends(p)
-	return p
-}
-
-func (s *story) ready(p *programs.Program) {
-	s.t.Helper()
+	p := s.startSharder(name, env, args...)
 	ctx, cancel := context.WithTimeout(s.t.Context(), patience)
 	defer cancel()
 	require.NoError(s.t, p.WaitReady(ctx))
+	return p
 }
+
+// startSharder does not wait until the sharder is ready.
+func (s *story) startSharder(name string, env []string, args ...string) *programs.Kept {
+	s.t.Helper()
+	kubeconfig := manifests.Kubeconfig(s.t, s.Client, plane, system, "sharder")
+	kept, err := programs.Keep(func() (*programs.Program, error) {
+		return programs.StartWith(env, "sharder", name, kubeconfig, slices.Concat(s.args["sharder"], args)...)
+	})
+	require.NoError(s.t, err)
+	s.ends(name, kept)
+	return kept
+}
+
+// longLease is for shards that must not die in a test, even if the machine stalls for half a minute.
+const longLease = "1m"
 
 // shard starts a replica of the example like its pod.
 func (s *story) shard(name string, args ...string) *programs.Program {
 	s.t.Helper()
 	kubeconfig := manifests.Kubeconfig(s.t, s.Client, plane, checksums, "replicas")
 	p, err := programs.Launch([]string{"POD_NAME=" + name, "POD_NAMESPACE=" + checksums}, "example-checksum", name,
-		slices.Concat([]string{"--kubeconfig=" + kubeconfig}, s.args["checksum"], args)...)
+		slices.Concat([]string{"--kubeconfig=" + kubeconfig, "--lease-duration=" + longLease}, s.args["checksum"], args)...)
 	require.NoError(s.t, err)
-	s.ends(p)
+	s.ends(name, p)
 	return p
 }
 
-// ends kills the program at the end of the test.
-func (s *story) ends(p *programs.Program) {
+// ends kills a program at the end of the test.
+func (s *story) ends(name string, p interface {
+	Kill() error
+	Output() string
+},
+) {
 	s.t.Cleanup(func() {
 		assert.NoError(s.t, p.Kill())
 		if s.t.Failed() {
-			s.t.Logf("%s:\n%s", p.Identity, p.Output())
+			s.t.Logf("%s:\n%s", name, p.Output())
 		}
 	})
 }
@@ -190,15 +192,15 @@ func (s *story) condition(t require.TestingT, ring, condition string, status met
 	assert.Equal(t, reason, has.Reason, "%s: %s", condition, has.Message)
 }
 
-// served waits until exactly these shards have all n Secrets, each with its ConfigMap.
-func (s *story) served(n int, shards ...string) {
+// served waits until exactly these shards have all Secrets, each with its ConfigMap.
+func (s *story) served(shards ...string) {
 	s.t.Helper()
 	label := v1alpha1.DefaultPrefix.ShardLabel(checksums)
 	s.eventually(func(c *assert.CollectT) {
 		secrets, stored := &corev1.SecretList{}, &corev1.ConfigMapList{}
 		require.NoError(c, s.List(s.t.Context(), secrets, client.InNamespace(checksums)))
 		require.NoError(c, s.List(s.t.Context(), stored, client.InNamespace(checksums), client.HasLabels{label}))
-		require.Len(c, secrets.Items, n)
+		require.Len(c, secrets.Items, secretsOfStory)
 		owners := map[string]string{}
 		for _, m := range stored.Items {
 			owners[m.Name] = m.Labels[label]

@@ -1,0 +1,18 @@
+{{/* The labels of all objects. Selectors do not have them, so that they may change. */}}
+{{- define "sharder.labels" -}}
+app.kubernetes.io/part-of: sharder
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service | quote }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name (.Chart.Version | replace "+" "_") | quote }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{/* The image. A digest belongs to the version of the chart, not to a tag of yours. */}}
+{{- define "sharder.image" -}}
+{{- with .Values.image.registry }}{{ trimSuffix "/" . }}/{{ end -}}
+nodekeeper-sharder:{{ .Values.image.tag | default .Chart.AppVersion -}}
+{{- if not .Values.image.tag }}{{ with .Values.image.digests.sharder }}@{{ . }}{{ end }}{{ end -}}
+{{- end }}

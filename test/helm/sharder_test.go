@@ -1,0 +1,93 @@
+package helm_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	chart "helm.sh/helm/v4/pkg/chart/v2"
+	"helm.sh/helm/v4/pkg/chart/v2/lint"
+	"helm.sh/helm/v4/pkg/chart/v2/lint/support"
+
+	"nodekeeper.dev/hack/helm"
+	"nodekeeper.dev/hack/manifests"
+)
+
+var (
+	sharding      = filepath.Join("..", "..", "sharding", "deploy")
+	sharderDir    = filepath.Join(sharding, "chart", "sharder")
+	sharderSystem = helm.Release{Chart: "sharder", Name: "sharder", Namespace: "sharder-system"}
+)
+
+func loadSharder(t *testing.T) *chart.Chart {
+	t.Helper()
+	c, err := helm.Load(sharderDir)
+	require.NoError(t, err)
+	return c
+}
+
+func TestChartOfTheSharderIsItsManifests(t *testing.T) {
+	from, err := manifests.Load(sharding)
+	require.NoError(t, err)
+	ha, err := helm.Values(filepath.Join(sharderDir, "values-ha.yaml"))
+	require.NoError(t, err)
+	for dir, given := range map[string]map[string]any{"base": nil, "overlays/ha": ha} {
+		want, err := from.Render(manifests.Kustomization(dir))
+		require.NoError(t, err)
+		rendered, notes, err := helm.Render(t.Context(), loadSharder(t), sharderSystem, given)
+		require.NoError(t, err)
+		require.NoError(t, helm.Same(sharderSystem, "0.0.0-dev", "dev", rendered, want), dir)
+		assert.Contains(t, notes, "kubectl delete rings --all")
+	}
+	for _, message := range lint.RunAll(sharderDir, ha, sharderSystem.Namespace).Messages {
+		assert.LessOrEqual(t, message.Severity, support.InfoSev, message.Error()) // it recommends an icon
+	}
+}
+
+func TestChartOfTheSharderHasTheCRD(t *testing.T) {
+	const file = "sharding.nodekeeper.dev_clusterrings.yaml"
+	want, err := os.ReadFile(filepath.Join(sharding, "crd", file))
+	require.NoError(t, err)
+	has, err := os.ReadFile(filepath.Join(sharderDir, "crds", file))
+	require.NoError(t, err)
+	assert.Equal(t, string(want), string(has), "make generate copies it")
+}
+
+// TestSharderIsInTheNamespaceOfItsRelease renders it for another namespace than that of the
+// manifests.
+func TestSharderIsInTheNamespaceOfItsRelease(t *testing.T) {
+	rendered, _, err := helm.Render(t.Context(), loadSharder(t), helm.Release{Chart: "sharder", Name: "s", Namespace: "elsewhere"}, nil)
+	require.NoError(t, err)
+	for _, obj := range rendered {
+		text, err := obj.MarshalJSON()
+		require.NoError(t, err)
+		assert.NotContains(t, string(text), "sharder-system", "%s %s", obj.GetKind(), obj.GetName())
+	}
+}
+
+// TestSharderRefusesSettingsThatCannotWork checks the schema and the checks of the chart.
+func TestSharderRefusesSettingsThatCannotWork(t *testing.T) {
+	for given, want := range map[string]string{
+		"{replicas: -1}":                         "/replicas",
+		"{replica: 1}":                           "replica",
+		"{extraArgs: [--namespace=x]}":           "use the namespace of the release",
+		"{extraArgs: [--leader-elect=false]}":    "set replicas to 1",
+		"{extraArgs: [sync-period=1m]}":          "/extraArgs/0",
+		"{commonLabels: {helm.sh/chart: mine}}":  "/commonLabels",
+		"{networkPolicy: {apiServerPorts: [0]}}": "/networkPolicy/apiServerPorts/0",
+	} {
+		_, _, err := helm.Render(t.Context(), loadSharder(t), sharderSystem, values(t, given))
+		assert.ErrorContains(t, err, want, given)
+	}
+	_, _, err := helm.Render(t.Context(), loadSharder(t), helm.Release{Chart: "sharder", Name: "s", Namespace: "default"}, nil)
+	assert.ErrorContains(t, err, "needs a namespace of its own")
+	for _, given := range []string{
+		"{replicas: 1, extraArgs: [--leader-elect=false]}", "{priorityClassName: '', nodeSelector: {a: b}, affinity: {nodeAffinity: {}}, tolerations: [{key: a}]}",
+		"{image: {registry: r.example.com, tag: v1, pullSecrets: [{name: s}]}, podAnnotations: {a: b}, commonLabels: {team: x}, networkPolicy: {apiServerPorts: [7443]}}",
+	} {
+		_, _, err := helm.Render(t.Context(), loadSharder(t), sharderSystem, values(t, given))
+		assert.NoError(t, err, given)
+	}
+}
