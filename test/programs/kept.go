@@ -37,7 +37,7 @@ func Keep(start func() (*Program, error)) (*Kept, error) {
 func (k *Kept) run() {
 	for {
 		<-k.Last().Done()
-		time.Sleep(readyPeriod) // a process that ends at once must not take the whole machine
+		<-time.After(readyPeriod) // a process that ends at once must not take the whole machine
 		if !k.again() {
 			return
 		}
@@ -74,7 +74,7 @@ func (k *Kept) WaitReady(ctx context.Context) error {
 		if err == nil || ctx.Err() != nil {
 			return err
 		}
-		time.Sleep(readyPeriod)
+		<-time.After(readyPeriod)
 	}
 }
 

@@ -50,7 +50,8 @@ func TestRequestHoldsTheSharder(t *testing.T) {
 		secrets := &metav1.PartialObjectMetadataList{}
 		secrets.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("SecretList"))
 		require.NoError(c, s.List(t.Context(), secrets, client.InNamespace(checksums), client.MatchingLabels{v1alpha1.DefaultPrefix.ShardLabel(checksums): "stays"}))
-		assert.Equal(c, *sizedObjects, len(secrets.Items))
+		moved := len(secrets.Items)
+		assert.Equal(c, *sizedObjects, moved)
 	}, patience+time.Duration(*sizedObjects)*10*time.Millisecond, time.Second, "all objects have moved")
 	t.Logf("all objects moved in %s", time.Since(begin).Round(time.Millisecond))
 
