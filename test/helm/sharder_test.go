@@ -75,7 +75,7 @@ func TestSharderRefusesSettingsThatCannotWork(t *testing.T) {
 		"{extraArgs: [--namespace=x]}":           "use the namespace of the release",
 		"{extraArgs: [--leader-elect=false]}":    "set replicas to 1",
 		"{extraArgs: [sync-period=1m]}":          "/extraArgs/0",
-		"{commonLabels: {helm.sh/chart: mine}}":  "/commonLabels",
+		"{commonLabels: {helm.sh/chart: mine}}":  "invalid propertyName",
 		"{networkPolicy: {apiServerPorts: [0]}}": "/networkPolicy/apiServerPorts/0",
 	} {
 		_, _, err := helm.Render(t.Context(), loadSharder(t), sharderSystem, values(t, given))

@@ -57,6 +57,7 @@ type ours struct {
 	t              *testing.T
 	root, makefile string
 	values         map[string]any // of the chart
+	sharderValues  map[string]any // of the chart of the sharder
 	flags          map[string]map[string]programs.Flag
 }
 
@@ -67,6 +68,7 @@ func newOurs(t *testing.T) *ours {
 	o := &ours{t: t, root: root, makefile: "", flags: map[string]map[string]programs.Flag{}}
 	o.makefile = o.read("Makefile")
 	require.NoError(t, yaml.Unmarshal([]byte(o.read("deploy", "chart", "nodekeeper", "values.yaml")), &o.values))
+	require.NoError(t, yaml.Unmarshal([]byte(o.read("sharding", "deploy", "chart", "sharder", "values.yaml")), &o.sharderValues))
 	require.Contains(t, o.values, "watcher")
 	return o
 }
@@ -225,17 +227,25 @@ func (o *ours) isValue(text string) bool {
 	return isThere && !slices.Contains([]string{"yaml", "go", "log"}, found[2]) // else it is a file
 }
 
+// checkValue checks that one of the charts has a value.
 func (o *ours) checkValue(path string) string {
-	var at any = o.values
+	if !hasValue(o.values, path) && !hasValue(o.sharderValues, path) {
+		return "the chart has no value " + path
+	}
+	return ""
+}
+
+func hasValue(values map[string]any, path string) bool {
+	var at any = values
 	for name := range strings.SplitSeq(path, ".") {
 		below, isMap := at.(map[string]any)
 		value, isThere := below[name]
 		if !isMap || !isThere {
-			return "the chart has no value " + path
+			return false
 		}
 		at = value
 	}
-	return ""
+	return true
 }
 
 func (o *ours) checkPath(path string) string {
