@@ -10,6 +10,7 @@ import (
 	chart "helm.sh/helm/v4/pkg/chart/v2"
 	"helm.sh/helm/v4/pkg/chart/v2/lint"
 	"helm.sh/helm/v4/pkg/chart/v2/lint/support"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/hack/helm"
 	"nodekeeper.dev/hack/manifests"
@@ -90,4 +91,19 @@ func TestSharderRefusesSettingsThatCannotWork(t *testing.T) {
 		_, _, err := helm.Render(t.Context(), loadSharder(t), sharderSystem, values(t, given))
 		assert.NoError(t, err, given)
 	}
+}
+
+// TestTheLifeOfASharder installs the chart with its CRD, upgrades it, and uninstalls it, which keeps the
+// CRD.
+func TestTheLifeOfASharder(t *testing.T) {
+	c, err := client.New(plane.Config, client.Options{})
+	require.NoError(t, err)
+	h := &helmCommand{t: t, client: c, chart: loadSharder(t), name: "sharder", namespace: sharderSystem.Namespace}
+	require.NoError(t, h.install(nil, false))
+	require.NoError(t, h.upgrade(values(t, "{replicas: 3}"), false))
+	assert.True(t, h.exists("apps/v1", "Deployment", sharderSystem.Namespace, "sharder"))
+	require.NoError(t, h.uninstall())
+	assert.False(t, h.exists("apps/v1", "Deployment", sharderSystem.Namespace, "sharder"))
+	assert.True(t, h.exists("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", "clusterrings.sharding.nodekeeper.dev"))
+	assert.True(t, h.exists("v1", "Namespace", "", sharderSystem.Namespace))
 }
