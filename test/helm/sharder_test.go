@@ -71,13 +71,14 @@ func TestSharderIsInTheNamespaceOfItsRelease(t *testing.T) {
 // TestSharderRefusesSettingsThatCannotWork checks the schema and the checks of the chart.
 func TestSharderRefusesSettingsThatCannotWork(t *testing.T) {
 	for given, want := range map[string]string{
-		"{replicas: -1}":                         "/replicas",
-		"{replica: 1}":                           "replica",
-		"{extraArgs: [--namespace=x]}":           "use the namespace of the release",
-		"{extraArgs: [--leader-elect=false]}":    "set replicas to 1",
-		"{extraArgs: [sync-period=1m]}":          "/extraArgs/0",
-		"{commonLabels: {helm.sh/chart: mine}}":  "invalid propertyName",
-		"{networkPolicy: {apiServerPorts: [0]}}": "/networkPolicy/apiServerPorts/0",
+		"{replicas: -1}":               "/replicas",
+		"{replica: 1}":                 "replica",
+		"{extraArgs: [--namespace=x]}": "use the namespace of the release",
+		"{replicas: 1, extraArgs: [--leader-elect=false]}": "--leader-elect is not for extraArgs",
+		"{extraArgs: ['--metrics-bind-address=:9090']}":    "--metrics-bind-address is not for extraArgs",
+		"{extraArgs: [sync-period=1m]}":                    "/extraArgs/0",
+		"{commonLabels: {helm.sh/chart: mine}}":            "invalid propertyName",
+		"{networkPolicy: {apiServerPorts: [0]}}":           "/networkPolicy/apiServerPorts/0",
 	} {
 		_, _, err := helm.Render(t.Context(), loadSharder(t), sharderSystem, values(t, given))
 		assert.ErrorContains(t, err, want, given)
@@ -85,7 +86,7 @@ func TestSharderRefusesSettingsThatCannotWork(t *testing.T) {
 	_, _, err := helm.Render(t.Context(), loadSharder(t), helm.Release{Chart: "sharder", Name: "s", Namespace: "default"}, nil)
 	assert.ErrorContains(t, err, "needs a namespace of its own")
 	for _, given := range []string{
-		"{replicas: 1, extraArgs: [--leader-elect=false]}", "{priorityClassName: '', nodeSelector: {a: b}, affinity: {nodeAffinity: {}}, tolerations: [{key: a}]}",
+		"{priorityClassName: '', nodeSelector: {a: b}, affinity: {nodeAffinity: {}}, tolerations: [{key: a}]}",
 		"{image: {registry: r.example.com, tag: v1, pullSecrets: [{name: s}]}, podAnnotations: {a: b}, commonLabels: {team: x}, networkPolicy: {apiServerPorts: [7443]}}",
 	} {
 		_, _, err := helm.Render(t.Context(), loadSharder(t), sharderSystem, values(t, given))

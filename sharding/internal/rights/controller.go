@@ -28,12 +28,15 @@ const (
 	missingPeriod = 10 * time.Second
 	// grantedPeriod is the interval between checks otherwise.
 	grantedPeriod = 5 * time.Minute
+	// reviewTimeout bounds the reviews of one ring: an authorizer may hang.
+	reviewTimeout = 30 * time.Second
 	// maxNamed is the number of missing rights that the condition lists.
 	maxNamed = 10
 
 	condition = "PermissionsGranted"
 	granted   = "Granted"
 	missing   = "Missing"
+	failed    = "ReviewFailed"
 )
 
 // Controller reviews the rights of this process for each ring while it is the leader. All exported
@@ -61,37 +64,42 @@ func (c *Controller) Register(mgr manager.Manager) error {
 
 // Reconcile reviews the rights for one ring.
 func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	of := &v1alpha1.ClusterRing{}
-	err := c.Client.Get(ctx, req.NamespacedName, of)
-	if apierrors.IsNotFound(err) || err == nil && (of.DeletionTimestamp != nil || c.Dialect.Ignores(of)) {
+	r := &v1alpha1.ClusterRing{}
+	err := c.Client.Get(ctx, req.NamespacedName, r)
+	if apierrors.IsNotFound(err) || err == nil && (r.DeletionTimestamp != nil || c.Dialect.Ignores(r)) {
 		return reconcile.Result{}, nil
 	}
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("reading ring %q: %w", req.Name, err)
 	}
-	lacks, err := daemon.Missing(ctx, c.Client, Needed(&of.Spec))
+	within, cancel := context.WithTimeout(ctx, reviewTimeout)
+	defer cancel()
+	missed, err := daemon.Missing(within, c.Client, Needed(&r.Spec))
 	if err != nil {
+		c.Reports.Change(r.Name, func(report *ring.Report) {
+			report.Set(metav1.Condition{Type: condition, Status: metav1.ConditionUnknown, Reason: failed, Message: "the rights cannot be reviewed, retrying: " + err.Error()})
+		})
 		return reconcile.Result{}, fmt.Errorf("reviewing the rights for ring %q: %w", req.Name, err)
 	}
-	is := metav1.Condition{Type: condition, Status: metav1.ConditionTrue, Reason: granted, Message: "the sharder has all rights that it needs for this ring"}
+	state := metav1.Condition{Type: condition, Status: metav1.ConditionTrue, Reason: granted, Message: "the sharder has all rights that it needs for this ring"}
 	after := grantedPeriod
-	if len(lacks) > 0 {
-		is.Status, is.Reason, is.Message = metav1.ConditionFalse, missing, describe(lacks)
+	if len(missed) > 0 {
+		state.Status, state.Reason, state.Message = metav1.ConditionFalse, missing, describe(missed)
 		after = missingPeriod
-		logf.FromContext(ctx).V(1).Info("Rights are missing", "ring", of.Name, "count", len(lacks))
+		logf.FromContext(ctx).V(1).Info("Rights are missing", "ring", r.Name, "count", len(missed))
 	}
-	c.Reports.Change(of.Name, func(r *ring.Report) { r.Set(is) })
+	c.Reports.Change(r.Name, func(report *ring.Report) { report.Set(state) })
 	return reconcile.Result{RequeueAfter: after}, nil
 }
 
 // Needed returns the rights that the sharder needs for a ring. Without the right to get pods, new
 // shards do not wait until their pods are ready; therefore it is not among them.
 func Needed(spec *v1alpha1.ClusterRingSpec) []daemon.Permission {
-	namespace := spec.Shards.Namespace
-	if namespace == v1alpha1.AnyNamespace {
-		namespace = metav1.NamespaceAll
+	namespace, verbs := spec.Shards.Namespace, []string{"get", "list", "watch", "update", "patch", "delete"}
+	if namespace == v1alpha1.AnyNamespace { // such Leases are only listed
+		namespace, verbs = metav1.NamespaceAll, verbs[1:]
 	}
-	needed := daemon.Permissions("coordination.k8s.io", "leases", namespace, "get", "list", "watch", "update", "patch", "delete")
+	needed := daemon.Permissions("coordination.k8s.io", "leases", namespace, verbs...)
 	isMain := map[v1alpha1.GroupResource]bool{}
 	for _, main := range spec.Resources {
 		isMain[main.GroupResource] = true
@@ -105,11 +113,14 @@ func Needed(spec *v1alpha1.ClusterRingSpec) []daemon.Permission {
 	return needed
 }
 
-func describe(lacks []daemon.Permission) string {
+func describe(missed []daemon.Permission) string {
 	var named []string
-	for _, one := range lacks[:min(len(lacks), maxNamed)] {
+	for _, one := range missed[:min(len(missed), maxNamed)] {
 		named = append(named, one.String())
 	}
-	return fmt.Sprintf("the sharder lacks %d rights: bind the ClusterRole sharder-leases in the namespace of the shards, and create a ClusterRole with the label "+
-		"sharding.nodekeeper.dev/aggregate-to-sharder=true for the resources of the ring: it may not %s", len(lacks), strings.Join(named, ", nor "))
+	if more := len(missed) - maxNamed; more > 0 {
+		named = append(named, fmt.Sprintf("%d more", more))
+	}
+	return fmt.Sprintf("the sharder may not %s: bind the ClusterRole sharder-leases in the namespace of the shards, and create a ClusterRole with the label "+
+		"sharding.nodekeeper.dev/aggregate-to-sharder=true for the resources of the ring", strings.Join(named, ", nor "))
 }

@@ -80,7 +80,7 @@ func TestMissingRightDelaysNoOther(t *testing.T) {
 		permissions := meta.FindStatusCondition(s.Conditions, "PermissionsGranted")
 		require.NotNil(collect, permissions)
 		assert.Equal(collect, "Missing", permissions.Reason)
-		assert.Contains(collect, permissions.Message, "it may not patch secrets")
+		assert.Contains(collect, permissions.Message, "may not patch secrets")
 		assert.True(collect, meta.IsStatusConditionTrue(c.status(collect, other).Conditions, "PermissionsGranted"))
 	})
 	require.EventuallyWithT(t, func(collect *assert.CollectT) { // the status is written first
