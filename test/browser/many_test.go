@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/plugin/inspect"
 	"nodekeeper.dev/internal/plugin/ui"
 	"nodekeeper.dev/internal/record"
@@ -200,7 +201,7 @@ func (board *board) checkChurn(b *tab) {
 		case 0:
 			board.feed.Node(n, nil, false)
 		case 1:
-			t := txn.Of(txn.Updated, n)
+			t := txn.Of(txn.Updated, nodeview.View{}.OfMetadata(n.DeepCopy()))
 			t.ObservedAt = time.Now()
 			board.feed.Transaction(nil, t.ConfigMap(transactions), false)
 		default:

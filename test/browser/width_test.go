@@ -16,6 +16,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/plugin/inspect"
 	"nodekeeper.dev/internal/plugin/ui"
 	"nodekeeper.dev/internal/txn"
@@ -37,7 +38,7 @@ func fillPanels(feed *ui.Feed) {
 			feed.Node(n, nil, false)
 		}
 		feed.Record(nil, r, false)
-		t := txn.Of(txn.Updated, n).ConfigMap(transactions)
+		t := txn.Of(txn.Updated, nodeview.View{}.OfMetadata(n.DeepCopy())).ConfigMap(transactions)
 		t.CreationTimestamp = metav1.Now()
 		feed.Transaction(nil, t, false)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/plugin/inspect"
 	"nodekeeper.dev/internal/plugin/ui"
 	"nodekeeper.dev/internal/txn"
@@ -51,7 +52,8 @@ func TestPageLinksWhatIsMalformedToItsNode(t *testing.T) {
 	b.visit(board.url)
 	b.until(live)
 	n, _ := node(0, "r1")
-	known, gone := txn.Of(txn.Updated, n).ConfigMap(transactions), txn.Of(txn.Updated, n).ConfigMap(transactions)
+	update := txn.Of(txn.Updated, nodeview.View{}.OfMetadata(n.DeepCopy()))
+	known, gone := update.ConfigMap(transactions), update.ConfigMap(transactions)
 	known.Name, gone.Name = "of-a-node", "of-no-node"
 	delete(gone.Annotations, "nodekeeper.dev/node")
 	board.feed.Transaction(nil, known, false)
