@@ -165,13 +165,13 @@ func (s *shardedCluster) killAll() {
 
 func (s *shardedCluster) drain() {
 	node := s.nodes[len(s.nodes)-1]
-	uncordon := func() { s.kubectl(s.t, "uncordon", node) }
-	s.t.Cleanup(uncordon) // other tests need the node
-	s.kubectl(s.t, "drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout="+patience.String())
-	for _, pod := range s.pods(s.t, sharderSystem) {
+	out, err := exec.CommandContext(s.t.Context(), "kubectl", "drain", node, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout="+patience.String()).CombinedOutput()
+	pods := s.pods(s.t, sharderSystem)
+	s.kubectl(s.t, "uncordon", node) // other tests need the node
+	require.NoError(s.t, err, "%s", out)
+	for _, pod := range pods {
 		assert.NotEqual(s.t, node, pod.Spec.NodeName)
 	}
-	uncordon()
 	s.kubectl(s.t, "rollout", "status", "deployment/checksum", "-n", checksums, "--timeout="+patience.String())
 	s.isServed(served + 1)
 }
