@@ -2,6 +2,7 @@ package stuck_test
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,16 +21,28 @@ import (
 
 // stored are stored objects.
 type stored struct {
+	mu      sync.Mutex
 	records map[string]*record.Record
 	pending map[string]bool
 }
 
-func (s stored) Record(node string) *record.Record { return s.records[node] }
-func (s stored) Pending() map[string]bool          { return s.pending }
+func (s *stored) Record(node string) *record.Record {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.records[node]
+}
+
+func (s *stored) Pending() map[string]bool { return s.pending }
+
+func (s *stored) remove(node string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.records, node)
+}
 
 func TestNodesThatTheirRecordDoesNotFollowAreReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		known := stored{records: map[string]*record.Record{}, pending: map[string]bool{}}
+		known := &stored{records: map[string]*record.Record{}, pending: map[string]bool{}}
 		var all []*nodeview.Node
 		for name, source := range map[string]types.UID{
 			"followed": "followed", "returned": "former", "queued": "former", "anothers": "former", "replaced": "former", "mended": "former",
@@ -58,7 +71,7 @@ func TestNodesThatTheirRecordDoesNotFollowAreReported(t *testing.T) {
 		synctest.Wait()
 		assert.Empty(t, recorder.Events, "each may have returned a moment ago")
 
-		delete(known.records, "mended")
+		known.remove("mended")
 		time.Sleep(time.Minute + time.Second)
 		synctest.Wait()
 		require.Len(t, recorder.Events, 1)
