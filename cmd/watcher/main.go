@@ -142,8 +142,8 @@ func report(mgr manager.Manager, all nodes.Cache, stored *watcher.Stored, m memb
 	return nil
 }
 
-// cacheOptions keeps the parts of Nodes that transactions are made from, and the parts of transactions
-// and records that identify them.
+// cacheOptions keeps the parts of Nodes that transactions are made from, and the parts of
+// transactions and records that identify them.
 func cacheOptions(o *service.Options, stream *barrier.Stream, stored *watcher.Stored) cache.Options {
 	return cache.Options{
 		NewInformer: stream.NewInformer,

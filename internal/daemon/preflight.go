@@ -213,7 +213,7 @@ func checkPermissions(ctx context.Context, c client.Client, known, needed []Perm
 	return nil
 }
 
-// Missing returns those of the permissions that the identity of the client does not have, in the
+// Missing returns the permissions that the identity of the client does not have, in the
 // same order.
 func Missing(ctx context.Context, c client.Client, needed []Permission) (missing []Permission, err error) {
 	for _, permission := range needed {

@@ -16,7 +16,7 @@ const Finalizer = "nodekeeper.dev/save-labels"
 // deleted. While there are others, its labels may still change after they are stored.
 func WaitsForFinalizer(n *nodeview.Node) bool { return n.IsDeleting() && IsLast(n.Finalizers) }
 
-// IsLast reports whether [Finalizer] is the only one of a Node's finalizers.
+// IsLast reports whether a Node has no finalizer but [Finalizer].
 func IsLast(finalizers []string) bool { return slices.Equal(finalizers, []string{Finalizer}) }
 
 // Protect adds [Finalizer] to a Node, conditional on the incarnation and the finalizers that were

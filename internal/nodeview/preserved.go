@@ -229,8 +229,8 @@ func (b Preserved) hasTaint(key string, effect corev1.TaintEffect) bool {
 	})
 }
 
-// addTo adds the preserved annotations and taints of a Node to its labels. It allocates the map if it
-// is nil.
+// addTo adds the preserved annotations and taints of a Node to its labels. It allocates the map if
+// it is nil.
 func (b Preserved) addTo(own, annotations map[string]string, taints []corev1.Taint) map[string]string {
 	if !b.hasAny {
 		return own

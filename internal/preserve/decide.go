@@ -302,8 +302,8 @@ func sideOf(t txn.Transaction) labels.Side {
 	return labels.Side{Labels: t.Labels, Machine: t.Machine, Unclear: t.Unclear, Overruled: t.Overruled}
 }
 
-// sideOfNode returns a returned Node's own labels, for a restore. It leaves out labels that the webhook
-// added, because their record may have changed since.
+// sideOfNode returns a returned Node's own labels, for a restore. It leaves out labels that the
+// webhook added, because their record may have changed since.
 func sideOfNode(n *nodeview.Node) labels.Side {
 	own := n.Labels
 	if n.Admitted != "" {

@@ -46,9 +46,9 @@ func Validate(own map[string]string) error {
 }
 
 // isUsual reports whether a label is valid because all of its parts are short names of letters and
-// digits, with dashes, dots and underscores only between two of these. [metav1validation.ValidateLabels]
-// decides about all others: with its regular expressions, it takes three times as long to parse a
-// transaction.
+// digits, with dashes, dots and underscores only between two of these. Kubernetes decides about all
+// others, see [metav1validation.ValidateLabels]: with its regular expressions, it takes three times
+// as long to parse a transaction.
 func isUsual(key, value string) bool {
 	prefix, name, hasPrefix := strings.Cut(key, "/")
 	if !hasPrefix {

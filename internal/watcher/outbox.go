@@ -61,7 +61,7 @@ type Turn interface {
 	Passed(e Event) bool
 	// Wait returns how much longer to leave an event to another watcher. pending is the number of
 	// the node's events.
-	Wait(ctx context.Context, e Event, pending int) time.Duration
+	Wait(e Event, pending int) time.Duration
 }
 
 // Outbox holds the events of each node that are not known to be stored, in order. It stores them
@@ -140,7 +140,7 @@ func (o *Outbox) Flush(ctx context.Context, node string) (wait time.Duration, er
 			return 0, ErrHeld
 		}
 		if !o.Stored.Has(ctx, e.Transaction) {
-			if wait := o.Turn.Wait(ctx, e.Event, pending); wait > 0 {
+			if wait := o.Turn.Wait(e.Event, pending); wait > 0 {
 				return wait, nil
 			}
 			if !o.begin(node, e.id) {

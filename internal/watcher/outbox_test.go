@@ -28,9 +28,9 @@ type outside struct {
 	during func() // during a request
 }
 
-func (o *outside) Has(context.Context, txn.Transaction) bool                     { return false }
-func (o *outside) Passed(watcher.Event) bool                                     { return !o.held }
-func (o *outside) Wait(context.Context, watcher.Event, int) (left time.Duration) { return 0 }
+func (o *outside) Has(context.Context, txn.Transaction) bool    { return false }
+func (o *outside) Passed(watcher.Event) bool                    { return !o.held }
+func (o *outside) Wait(watcher.Event, int) (left time.Duration) { return 0 }
 
 func (o *outside) Put(_ context.Context, t txn.Transaction) error {
 	if o.during != nil {

@@ -1,7 +1,6 @@
 package watcher
 
 import (
-	"context"
 	"sync/atomic"
 	"time"
 
@@ -50,7 +49,7 @@ func (t *turn) Passed(e Event) bool {
 
 // Wait returns how much longer to leave an event to others. An event that another watcher waits for
 // is not left to others, because the owner may be waiting for it.
-func (t *turn) Wait(_ context.Context, e Event, pending int) time.Duration {
+func (t *turn) Wait(e Event, pending int) time.Duration {
 	if t.expedited.Load() || t.barrier.Awaited(e.First) {
 		return 0
 	}

@@ -274,7 +274,7 @@ func (a *watcherActor) Passed(e watcher.Event) bool {
 }
 
 // Wait leaves an event to another watcher for a while.
-func (a *watcherActor) Wait(context.Context, watcher.Event, int) time.Duration {
+func (a *watcherActor) Wait(watcher.Event, int) time.Duration {
 	if a.choices.happens(a.settings.leaves) {
 		return time.Second
 	}

@@ -148,6 +148,6 @@ func swapped(digits string) string {
 // providerID retries every five minutes.
 const settling = 10 * time.Minute
 
-// Settled reports whether a Node that was created at a time, zero if it is being created, has had the
-// time to report its whole identity.
+// Settled reports whether a Node has had the time to report its whole identity. Created is zero if
+// the Node is being created.
 func Settled(created, now time.Time) bool { return !created.IsZero() && now.Sub(created) >= settling }
