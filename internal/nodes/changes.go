@@ -1,7 +1,6 @@
 package nodes
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 
@@ -33,17 +32,15 @@ func (c changes) ifUnchanged(read *nodeview.Node) mergePatch {
 }
 
 // ifSame returns a JSON patch that is conditional on the incarnation, its marker, the identity of
-// its machine if that was read, and everything that the patch replaces. If the Node was gated, the
+// its machine, and everything that the patch replaces. If the Node was gated, the
 // taints are a condition, too: the startup taint may have been removed and added again, and only
 // its marker makes a processor remove it. Whatever else has changed, such as the status, stays.
 // ifSame assumes that a Node has annotations, because every kubelet sets one.
 func (c changes) ifSame(read *nodeview.Node) jsonPatch {
 	p := jsonPatch{}
 	p.test("/metadata/uid", read.UID)
-	if read.IdentityRead {
-		p.test("/spec/providerID", orNull(read.Identity.ProviderID))
-		p.test("/status/nodeInfo/systemUUID", read.Identity.SystemUUID)
-	}
+	p.test("/spec/providerID", orNull(read.Identity.ProviderID))
+	p.test("/status/nodeInfo/systemUUID", read.Identity.SystemUUID)
 	if !hasLabels(read) {
 		p.test("/metadata/labels", nil)
 		p.add("/metadata/labels", struct{}{})
@@ -61,7 +58,7 @@ func (c changes) ifSame(read *nodeview.Node) jsonPatch {
 	for _, key := range slices.Sorted(maps.Keys(c.annotations)) {
 		p.replace(labels.Pointer("/metadata/annotations", key), labels.ValueOf(read.Labels, labels.AnnotationKey(key)), c.annotations[key])
 	}
-	if read.TaintsRead && (c.taints != nil || read.Gated) {
+	if c.taints != nil || read.Gated {
 		p.test("/spec/taints", listOrNull(read.Taints))
 	}
 	if c.taints != nil {
@@ -86,20 +83,17 @@ func hasLabels(n *nodeview.Node) bool {
 // changesFor returns the changes that turn the viewed part of a Node into wanted: its labels, and
 // the preserved annotations and taints, see [nodeview.Preserved]. They remove the startup taint.
 // Everything else stays.
-func changesFor(read *nodeview.Node, wanted Wanted) (changes, error) {
+func changesFor(read *nodeview.Node, wanted Wanted) changes {
 	d := labels.ChangesBetween(read.Labels, wanted.Labels)
 	c := changes{labels: d.Labels, annotations: d.Annotations}
 	if read.Marker != wanted.Marker || wanted.Marker == "" && read.MarkerValue() != nil {
 		c.labels[labels.Marker] = valueOrNull(wanted.Marker)
 	}
 	if !d.Taints && !read.HasStartupTaint() {
-		return c, nil
-	}
-	if !read.TaintsRead {
-		return changes{}, fmt.Errorf("changing the taints of node %q: its spec was not read", read.Name)
+		return c
 	}
 	c.taints = taintsWith(read.Taints, read.Labels, wanted.Labels)
-	return c, nil
+	return c
 }
 
 // valueOrNull returns what a patch sets a label to; nil removes it.

@@ -138,14 +138,3 @@ func TestAllReadsAgree(t *testing.T) {
 	}
 	require.NoError(t, n.Client.Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name}})) // for the cleanup
 }
-
-// Writing the list would drop the taints of others.
-func TestUnreadTaintsAreNotWritten(t *testing.T) {
-	t.Parallel()
-	n := newNodes(t)
-	read := create(t, n, set{"rack": "r1"})
-	n.View = keeping(t, "", "dedicated").View
-	_, err := n.Relabel(t.Context(), read, to(set{labels.TaintKey("dedicated", "NoSchedule"): "gpu"}), time.Now())
-	require.ErrorContains(t, err, "its spec was not read")
-	assert.Equal(t, read.Revision.String(), whole(t, n, read.Name).ResourceVersion)
-}

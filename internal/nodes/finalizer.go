@@ -27,8 +27,7 @@ func (n *Nodes) Protect(ctx context.Context, read *nodeview.Node) error {
 	p.test("/metadata/uid", read.UID)
 	p.test("/metadata/finalizers", listOrNull(read.Finalizers))
 	p.add("/metadata/finalizers", append(slices.Clone(read.Finalizers), Finalizer))
-	_, err := n.patch(ctx, read.Name, p)
-	return staleOr(err)
+	return staleOr(n.patch(ctx, Metadata(read.Name), p))
 }
 
 // Unprotect removes [Finalizer] from a Node, conditional on the UID and the revision that were
@@ -39,8 +38,7 @@ func (n *Nodes) Unprotect(ctx context.Context, read *nodeview.Node) error {
 		return fmt.Errorf("releasing node %q: its resourceVersion is not a number", read.Name)
 	}
 	others := slices.DeleteFunc(slices.Clone(read.Finalizers), func(f string) bool { return f == Finalizer })
-	_, err := n.patch(ctx, read.Name, mergePatch{"metadata": map[string]any{
+	return staleOr(n.patch(ctx, Metadata(read.Name), mergePatch{"metadata": map[string]any{
 		"uid": read.UID, "resourceVersion": read.Revision, "finalizers": others,
-	}})
-	return staleOr(err)
+	}}))
 }

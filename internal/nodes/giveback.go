@@ -39,7 +39,7 @@ func (n *Nodes) GiveBack(ctx context.Context, read *nodeview.Node, to owners.Own
 		p.test("/metadata/labels/"+labels.Marker, current.MarkerValue())
 		p.test("/metadata/managedFields", current.Managed)
 		p.add("/metadata/managedFields", entries)
-		if _, err = n.patch(ctx, read.Name, p); err == nil {
+		if err = n.patch(ctx, Metadata(read.Name), p); err == nil {
 			return nil
 		}
 		if err = staleOr(err); !errors.Is(err, ErrStale) || attempt == maxGiveBack {
@@ -56,7 +56,7 @@ func (n *Nodes) GiveBack(ctx context.Context, read *nodeview.Node, to owners.Own
 
 // hasAllTaints reports whether the view of a Node includes all of its taints.
 func hasAllTaints(n *nodeview.Node) bool {
-	return n.TaintsRead && !slices.ContainsFunc(n.Taints, func(taint corev1.Taint) bool {
+	return !slices.ContainsFunc(n.Taints, func(taint corev1.Taint) bool {
 		_, isSeen := n.Labels[labels.TaintKey(taint.Key, string(taint.Effect))]
 		return !isSeen
 	})

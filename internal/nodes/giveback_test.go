@@ -51,7 +51,7 @@ func fieldsOf(t *testing.T, n *nodes.Nodes, name string) map[string]string {
 func relabelled(t *testing.T, n *nodes.Nodes) *nodeview.Node {
 	t.Helper()
 	read := create(t, n, set{"own": "1"})
-	read, err := n.GetIdentified(t.Context(), read.Name)
+	read, err := n.Get(t.Context(), read.Name)
 	require.NoError(t, err)
 	restored, err := n.Relabel(t.Context(), read, to(set{
 		"own": "1", "rack": "r7", "team": "blue", "annotation:example.com/owner": "a", "taint:dedicated:NoSchedule": "db", "labels_restored": "7",

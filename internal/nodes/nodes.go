@@ -1,6 +1,6 @@
 // Package nodes is the only package that reads and writes Nodes. Reads always come from the API
 // server, and every write is conditional on the Node that was read. It returns each Node reduced to
-// the view, see [nodeview.Node], and, where it matters, with the identity of its machine.
+// the view, see [nodeview.Node].
 package nodes
 
 import (
@@ -19,7 +19,6 @@ import (
 
 	"nodekeeper.dev/internal/daemon/pages"
 	"nodekeeper.dev/internal/nodeview"
-	"nodekeeper.dev/internal/nodeview/identity"
 	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
 )
@@ -51,71 +50,21 @@ func Reference(node string, uid types.UID) *corev1.ObjectReference {
 
 // Get returns a Node, or nil if it does not exist.
 func (n *Nodes) Get(ctx context.Context, name string) (*nodeview.Node, error) {
-	if n.View.Preserved.NeedsSpec() {
-		return n.GetIdentified(ctx, name)
-	}
-	node := Metadata(name)
-	if isThere, err := n.read(ctx, name, node); err != nil || !isThere {
-		return nil, err
-	}
-	return n.View.OfMetadata(node), nil
-}
-
-// GetIdentified returns a Node with its taints and its identity, or nil if it does not exist. It
-// reads the whole Node, which is far larger.
-func (n *Nodes) GetIdentified(ctx context.Context, name string) (*nodeview.Node, error) {
 	whole := &corev1.Node{}
-	if isThere, err := n.read(ctx, name, whole); err != nil || !isThere {
-		return nil, err
+	err := n.Client.Get(ctx, types.NamespacedName{Name: name}, whole)
+	if apierrors.IsNotFound(err) {
+		return nil, nil // "no Node" is one of the decision's inputs, not an error
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading node %q: %w", name, err)
 	}
 	return n.View.OfWhole(whole, time.Now()), nil
 }
 
-// read reads a Node into an object. It reports whether the Node exists.
-func (n *Nodes) read(ctx context.Context, name string, into client.Object) (isThere bool, err error) {
-	err = n.Client.Get(ctx, types.NamespacedName{Name: name}, into)
-	if apierrors.IsNotFound(err) {
-		return false, nil // "no Node" is one of the decision's inputs, not an error
-	}
-	if err != nil {
-		return false, fmt.Errorf("reading node %q: %w", name, err)
-	}
-	return true, nil
-}
-
-// Identified returns a Node that was read with its identity, if it is still the same incarnation. It
-// needs no permissions except list.
-func (n *Nodes) Identified(ctx context.Context, node nodeview.Node) (*nodeview.Node, error) {
-	list := &corev1.NodeList{}
-	if err := n.Client.List(ctx, list, client.MatchingFields{metav1.ObjectNameField: node.Name}); err != nil {
-		return nil, fmt.Errorf("reading node %q: %w", node.Name, err)
-	}
-	for i := range list.Items {
-		if list.Items[i].UID == node.UID {
-			node = node.With(identity.Of(&list.Items[i]), time.Now())
-		}
-	}
-	return &node, nil
-}
-
-// At returns a Node, nil if it does not exist, and the revision of all Nodes at that time.
+// At returns a Node, nil if it does not exist, and the revision of all Nodes at that time. It needs
+// no permissions except list.
 func (n *Nodes) At(ctx context.Context, name string) (node *nodeview.Node, now revision.Revision, err error) {
 	// Use a list instead of a get, because it returns the revision even if the Node is gone.
-	if n.View.Preserved.NeedsSpec() {
-		return n.wholeAt(ctx, name)
-	}
-	list := newList()
-	if err := n.Client.List(ctx, list, client.MatchingFields{metav1.ObjectNameField: name}); err != nil {
-		return nil, now, fmt.Errorf("reading node %q: %w", name, err)
-	}
-	if len(list.Items) > 0 {
-		node = n.View.OfMetadata(&list.Items[0])
-	}
-	return node, revision.Of(list.ResourceVersion), nil
-}
-
-// wholeAt is [Nodes.At] for a view that needs the spec of Nodes.
-func (n *Nodes) wholeAt(ctx context.Context, name string) (node *nodeview.Node, now revision.Revision, err error) {
 	list := &corev1.NodeList{}
 	if err := n.Client.List(ctx, list, client.MatchingFields{metav1.ObjectNameField: name}); err != nil {
 		return nil, now, fmt.Errorf("reading node %q: %w", name, err)
@@ -128,7 +77,7 @@ func (n *Nodes) wholeAt(ctx context.Context, name string) (node *nodeview.Node, 
 
 // Now returns the current revision of all Nodes.
 func (n *Nodes) Now(ctx context.Context) (revision.Revision, error) {
-	list := newList()
+	list := &metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NodeList"}}
 	if err := n.Client.List(ctx, list, client.Limit(1)); err != nil {
 		return revision.Revision{}, fmt.Errorf("reading the revision of the nodes: %w", err)
 	}
@@ -183,8 +132,7 @@ type Wanted struct {
 }
 
 // Relabel replaces the viewed labels of a Node and its marker in one patch, and removes the startup
-// taint. It returns the resulting Node, with the identity that was read, or [ErrStale]. Everything
-// outside the view stays.
+// taint. It returns the resulting Node, or [ErrStale]. Everything outside the view stays.
 //
 // The patch is conditional on the UID and the revision that were read. If the Node has changed
 // since readAt, when the read began, a second patch follows, unless that was too long ago. It is
@@ -201,47 +149,37 @@ func (n *Nodes) TryRelabel(ctx context.Context, read *nodeview.Node, wanted Want
 }
 
 func (n *Nodes) relabel(ctx context.Context, read *nodeview.Node, wanted Wanted, readAt time.Time, options ...client.PatchOption) (*nodeview.Node, error) {
-	if read.Revision.IsZero() { // a patch without it would have no condition
+	switch {
+	case read.Revision.IsZero(): // a patch without it would have no condition
 		return nil, fmt.Errorf("changing node %q: its resourceVersion is not a number", read.Name)
+	case !read.IsWhole: // its taints would be lost
+		return nil, fmt.Errorf("changing node %q: only its metadata was read", read.Name)
 	}
-	c, err := changesFor(read, wanted)
-	if err != nil {
-		return nil, err
-	}
-	node, err := n.patch(ctx, read.Name, c.ifUnchanged(read), options...)
+	c := changesFor(read, wanted)
+	after := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: read.Name}}
+	err := n.patch(ctx, after, c.ifUnchanged(read), options...)
 	if deadline := readAt.Add(maxAge); apierrors.IsConflict(err) && time.Now().Before(deadline) {
 		within, cancel := context.WithDeadline(ctx, deadline)
 		defer cancel()
-		node, err = n.patch(within, read.Name, c.ifSame(read), options...)
+		err = n.patch(within, after, c.ifSame(read), options...)
 	}
 	if err != nil {
 		return nil, staleOr(err)
 	}
-	if read.IdentityRead { // a condition of both patches
-		identified := node.With(read.Identity, time.Now())
-		node = &identified
-	}
-	return node, nil
+	return n.View.OfWhole(after, time.Now()), nil
 }
 
-// patch changes a Node, and returns the result. If the test of a JSON patch fails, it returns
+// patch changes a Node, and replaces it by the result. If the test of a JSON patch fails, it returns
 // [ErrStale]; see staleOr for other conditions.
-func (n *Nodes) patch(ctx context.Context, name string, p client.Patch, options ...client.PatchOption) (*nodeview.Node, error) {
-	node, whole := Metadata(name), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
-	target := client.Object(node)
-	if n.View.Preserved.NeedsSpec() {
-		target = whole
+func (n *Nodes) patch(ctx context.Context, node client.Object, p client.Patch, options ...client.PatchOption) error {
+	err := n.Client.Patch(ctx, node, p, options...)
+	if p.Type() == types.JSONPatchType && isTestFailed(err) {
+		return ErrStale
 	}
-	err := n.Client.Patch(ctx, target, p, options...)
-	switch {
-	case p.Type() == types.JSONPatchType && isTestFailed(err):
-		return nil, ErrStale
-	case err != nil:
-		return nil, fmt.Errorf("changing node %q: %w", name, err)
-	case n.View.Preserved.NeedsSpec():
-		return n.View.OfWhole(whole, time.Now()), nil
+	if err != nil {
+		return fmt.Errorf("changing node %q: %w", node.GetName(), err)
 	}
-	return n.View.OfMetadata(node), nil
+	return nil
 }
 
 // staleOr returns [ErrStale] for the error of a write whose condition does not hold, and other
@@ -271,8 +209,4 @@ func Refused(err error) bool {
 // deploy/base/admission.yaml.
 func RefusedToNodekeeper(err error) bool {
 	return Refused(err) && strings.Contains(err.Error(), "nodekeeper's processor may not change")
-}
-
-func newList() *metav1.PartialObjectMetadataList {
-	return &metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "NodeList"}}
 }

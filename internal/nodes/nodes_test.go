@@ -132,7 +132,7 @@ func TestRelabelOfAChangedNode(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			name := create(t, n, before).Name
-			read, err := n.GetIdentified(t.Context(), name)
+			read, err := n.Get(t.Context(), name)
 			require.NoError(t, err)
 			whole := &corev1.Node{}
 			require.NoError(t, n.Client.Get(t.Context(), types.NamespacedName{Name: name}, whole))
@@ -161,7 +161,7 @@ func TestRelabelOfANodeThatIsGatedAgain(t *testing.T) {
 	t.Parallel()
 	n := newNodes(t)
 	name := create(t, n, set{labels.Marker: labels.Pending}).Name
-	read, err := n.GetIdentified(t.Context(), name)
+	read, err := n.Get(t.Context(), name)
 	require.NoError(t, err)
 	gated := whole(t, n, name)
 	gated.Spec.Taints = []corev1.Taint{nodeview.StartupTaint()}
@@ -171,7 +171,7 @@ func TestRelabelOfANodeThatIsGatedAgain(t *testing.T) {
 	require.ErrorIs(t, err, nodes.ErrStale)
 	assert.Equal(t, labels.Pending, whole(t, n, name).Labels[labels.Marker])
 
-	read, err = n.GetIdentified(t.Context(), name)
+	read, err = n.Get(t.Context(), name)
 	require.NoError(t, err)
 	_, err = n.Relabel(t.Context(), read, to(set{}), time.Now())
 	require.NoError(t, err)

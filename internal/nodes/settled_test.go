@@ -19,7 +19,7 @@ func TestOldNodesHaveReportedTheirIdentity(t *testing.T) {
 	for age, want := range map[time.Duration]bool{time.Minute: false, time.Hour: true} {
 		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: "a", CreationTimestamp: metav1.NewTime(time.Now().Add(-age))}}
 		n := &nodes.Nodes{Client: fake.NewClientBuilder().WithObjects(node).Build()}
-		read, err := n.GetIdentified(t.Context(), "node-1")
+		read, err := n.Get(t.Context(), "node-1")
 		require.NoError(t, err)
 		assert.Equal(t, want, read.Settled, age)
 		after, err := n.Relabel(t.Context(), read, to(map[string]string{"rack": "r1"}), time.Now())

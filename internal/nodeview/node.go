@@ -33,14 +33,15 @@ type Node struct {
 	// Marker is the value of the label [labels.Marker], see also [Node.MarkerValue].
 	Marker string
 	agents.Ownership
-	// Identity identifies the machine. It is valid only if IdentityRead. Settled reports whether the
-	// Node was old enough by then to have reported its whole identity.
-	Identity              identity.Identity
-	IdentityRead, Settled bool
-	// Taints are all taints of the Node, whether they are preserved or not. They are valid only if
-	// TaintsRead.
-	Taints     []corev1.Taint
-	TaintsRead bool
+	// IsWhole reports whether the whole Node was read, and not only metadata. Without that there is no
+	// Identity, and there are no Taints.
+	IsWhole bool
+	// Identity identifies the machine. Settled reports whether the Node was old enough when it was read
+	// to have reported its whole identity.
+	Identity identity.Identity
+	Settled  bool
+	// Taints are all taints of the Node, whether they are preserved or not.
+	Taints []corev1.Taint
 	// Unselected reports whether the view's selector does not match the Node.
 	Unselected bool
 	// Gated reports whether the Node waits for its labels behind the startup taint: it has the marker
@@ -67,15 +68,9 @@ func (v View) OfMetadata(n *metav1.PartialObjectMetadata) *Node {
 // takes ownership of the maps and lists of whole, and changes them.
 func (v View) OfWhole(whole *corev1.Node, now time.Time) *Node {
 	n := v.of(&whole.ObjectMeta, whole.Spec.Taints)
-	n.Taints, n.TaintsRead = whole.Spec.Taints, true
+	n.IsWhole, n.Taints = true, whole.Spec.Taints
 	n.Gated = n.Gated || n.HasStartupTaint()
-	*n = n.With(identity.Of(whole), now)
-	return n
-}
-
-// With returns the Node with the identity that its machine reports now.
-func (n Node) With(machine identity.Identity, now time.Time) Node {
-	n.Identity, n.IdentityRead, n.Settled = machine, true, identity.Settled(n.Created, now)
+	n.Identity, n.Settled = identity.Of(whole), identity.Settled(n.Created, now)
 	return n
 }
 
@@ -107,8 +102,8 @@ func (v View) of(m *metav1.ObjectMeta, taints []corev1.Taint) *Node {
 // Compact drops what only a Node that was read from the API server needs, and stores each key and
 // each list of keys only once for all Nodes. Only the transform of a cache may call it.
 func (n *Node) Compact() *Node {
-	n.Managed, n.Taints, n.TaintsRead = nil, nil, false
-	n.Identity, n.IdentityRead, n.Settled = identity.Identity{}, false, false
+	n.Managed, n.IsWhole, n.Taints = nil, false, nil
+	n.Identity, n.Settled = identity.Identity{}, false
 	if len(n.Labels) > 0 {
 		n.Labels = labels.WithSharedKeys(n.Labels)
 	}

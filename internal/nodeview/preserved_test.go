@@ -129,16 +129,16 @@ func TestTaintsAreKnownOnlyOfWholeNodes(t *testing.T) {
 	meta := metav1.ObjectMeta{Name: "node-1", Annotations: set{"example.com/owner": "a"}}
 	n := view.OfMetadata(&metav1.PartialObjectMetadata{ObjectMeta: *meta.DeepCopy()})
 	assert.Equal(t, set{labels.AnnotationKey("example.com/owner"): "a"}, n.Labels)
-	assert.False(t, n.TaintsRead)
+	assert.False(t, n.IsWhole)
 
 	taints := []corev1.Taint{{Key: "dedicated", Value: "gpu", Effect: "NoSchedule"}, nodeview.StartupTaint()}
 	n = view.OfWhole(&corev1.Node{ObjectMeta: *meta.DeepCopy(), Spec: corev1.NodeSpec{Taints: taints}}, time.Now())
 	assert.Equal(t, set{labels.AnnotationKey("example.com/owner"): "a", labels.TaintKey("dedicated", "NoSchedule"): "gpu"}, n.Labels)
-	assert.True(t, n.TaintsRead)
+	assert.True(t, n.IsWhole)
 	assert.Equal(t, taints, n.Taints)
 	assert.True(t, n.Gated)
 
 	n.Compact()
-	assert.False(t, n.TaintsRead, "a cache does not keep them")
+	assert.False(t, n.IsWhole, "a cache does not keep them")
 	assert.Nil(t, n.Taints)
 }

@@ -119,7 +119,7 @@ func TestAdmit(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			n := nodeview.Node{Labels: tc.labels, Marker: tc.marker, Identity: tc.says, IdentityRead: true, Gated: tc.gated, Ownership: agents.Ownership{Machine: tc.machine}}
+			n := nodeview.Node{Labels: tc.labels, Marker: tc.marker, Identity: tc.says, IsWhole: true, Gated: tc.gated, Ownership: agents.Ownership{Machine: tc.machine}}
 			got := preserve.Admit(tc.record, preserve.Request{Node: n, Kubelet: tc.kubelet, HeldBack: heldBack, Gate: tc.gate}, labels.Policy{Mode: labels.Replace, Ignored: ignored})
 			assert.Equal(t, tc.want, got.Labels)
 			assert.Equal(t, tc.held, got.Held)
@@ -158,7 +158,7 @@ func TestStaleResponseMakesNoDifference(t *testing.T) {
 		if g.IntN(4) == 0 {
 			before = now
 		}
-		n := nodeview.Node{Labels: some(), IdentityRead: true}
+		n := nodeview.Node{Labels: some(), IsWhole: true}
 		n.Machine, n.Unclear = g.ownership(n.Labels)
 		answer := preserve.Admit(&before, preserve.Request{Node: n, Kubelet: g.IntN(2) == 0, HeldBack: heldBack, Gate: g.IntN(4) == 0}, policy)
 		with, without := restoredAfter(now, n, answer, policy), restoredAfter(now, n, preserve.Admission{Labels: n.Labels}, policy)

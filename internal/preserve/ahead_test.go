@@ -132,7 +132,7 @@ func TestRestrictedLabelsOfAnEarlierHistoryStayWithTheirMachine(t *testing.T) {
 			r := saved()
 			r.Labels, r.Ended = set{"rack": "r7", trusted: "a"}, isEnded
 			r.Identity = record.Identity{UID: "restored", Identity: identity.Identity{ProviderID: "x://1", SystemUUID: "1"}}
-			n := &nodeview.Node{UID: "next", Revision: revision.MustParse("40"), IdentityRead: true, Identity: identity.Identity{ProviderID: "x://2", SystemUUID: "2"}}
+			n := &nodeview.Node{UID: "next", Revision: revision.MustParse("40"), IsWhole: true, Identity: identity.Identity{ProviderID: "x://2", SystemUUID: "2"}}
 			restores := 0
 			for _, step := range preserve.PlanAt(present, []txn.Transaction{of(txn.Added, event("next", "30", "", nil))}, r, n, policy) {
 				if step.Action == preserve.Restore {

@@ -51,9 +51,9 @@ func boundOf(own map[string]string, agents labels.Keys, bound labels.MachineBoun
 	return found
 }
 
-// HasBound reports whether there are labels that belong to a machine and that its agents have not
+// hasBound reports whether there are labels that belong to a machine and that its agents have not
 // set.
-func HasBound(own map[string]string, agents labels.Keys, bound labels.MachineBound) bool {
+func hasBound(own map[string]string, agents labels.Keys, bound labels.MachineBound) bool {
 	return len(boundOf(own, agents, bound)) > 0
 }
 
@@ -71,5 +71,5 @@ func GainsBound(before, after map[string]string, agents labels.Keys, bound label
 // concernsMachines reports whether a restore of a record depends on the identity of the returned
 // machine.
 func concernsMachines(r *record.Record, bound labels.MachineBound) bool {
-	return r != nil && (len(r.Withheld) > 0 || HasBound(r.Labels, r.Machine, bound))
+	return r != nil && (len(r.Withheld) > 0 || hasBound(r.Labels, r.Machine, bound))
 }

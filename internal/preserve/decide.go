@@ -94,7 +94,7 @@ func FollowsAnother(r record.Record, uid types.UID) bool {
 // Withheld labels may still be restored after a transaction is applied, because the record keeps
 // them waiting.
 func Applied(t txn.Transaction, r record.Record, bound labels.MachineBound) bool {
-	if t.Type == txn.Added && (ComesGated(t) || r.Identity.UID != t.UID && HasBound(t.Labels, t.Machine, bound)) {
+	if t.Type == txn.Added && (ComesGated(t) || r.Identity.UID != t.UID && hasBound(t.Labels, t.Machine, bound)) {
 		return false
 	}
 	return covers(r, t)

@@ -23,7 +23,7 @@ func NeedsIdentity(queue []txn.Transaction, r *record.Record, bound labels.Machi
 		return true
 	}
 	for _, t := range queue {
-		if !HasBound(t.Labels, t.Machine, bound) {
+		if !hasBound(t.Labels, t.Machine, bound) {
 			continue
 		}
 		known := identityOf(t.UID, r, nil)
@@ -40,7 +40,7 @@ func NeedsIdentity(queue []txn.Transaction, r *record.Record, bound labels.Machi
 // incarnation that has them exists and can be read. This applies to records of former releases, and
 // to those of Nodes that were deleted before they were read.
 func IdentityOwed(r record.Record, uid types.UID, bound labels.MachineBound) bool {
-	return isSourceOrRestored(r, uid) && r.Identity.UID != uid && HasBound(r.Labels, r.Machine, bound)
+	return isSourceOrRestored(r, uid) && r.Identity.UID != uid && hasBound(r.Labels, r.Machine, bound)
 }
 
 // identityOf returns an incarnation's identity: from the Node if it is that incarnation and was
@@ -57,7 +57,7 @@ func identityOf(uid types.UID, r *record.Record, n *nodeview.Node) record.Identi
 			known = r.Identity
 		}
 	}
-	if n == nil || n.UID != uid || !n.IdentityRead {
+	if n == nil || n.UID != uid || !n.IsWhole {
 		return known
 	}
 	if n.Identity.Contradicts(known.Identity) {
@@ -76,7 +76,7 @@ func identify(next *record.Record, uid types.UID, r *record.Record, n *nodeview.
 		return
 	}
 	known := identityOf(uid, r, n)
-	isLive := n != nil && n.UID == uid && n.IdentityRead
+	isLive := n != nil && n.UID == uid && n.IsWhole
 	if r != nil {
 		known = filledByDecided(known, uid, *r)
 	}
@@ -157,7 +157,7 @@ func mayBeTheirs(r record.Record, n *nodeview.Node) bool {
 }
 
 func checkMachine(saved identity.Identity, n *nodeview.Node) Why {
-	if !n.IdentityRead {
+	if !n.IsWhole {
 		return Waiting
 	}
 	switch n.Compare(saved) {

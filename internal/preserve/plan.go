@@ -119,7 +119,7 @@ func restored(queue []txn.Transaction, n *nodeview.Node, d Decision) *nodeview.N
 			Machine: n.Machine.Same(n.Labels, d.Labels), Unclear: n.Unclear.Same(n.Labels, d.Labels),
 			Edited: n.Edited.Same(n.Labels, d.Labels).Union(labels.Marker),
 		},
-		Identity: n.Identity, IdentityRead: n.IdentityRead, Settled: n.Settled, Unselected: n.Unselected,
+		Identity: n.Identity, IsWhole: n.IsWhole, Settled: n.Settled, Unselected: n.Unselected,
 	}
 }
 

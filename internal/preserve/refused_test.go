@@ -27,7 +27,7 @@ func TestRefusedLabelOfTheNameIsTriedOnTheNextIncarnation(t *testing.T) {
 	})
 	for name, r := range map[string]record.Record{"given by a user": given, "of a Node without an identity": *bare} {
 		t.Run(name, func(t *testing.T) {
-			n := &nodeview.Node{UID: "b", Revision: revision.MustParse("300"), IdentityRead: true, Identity: identity.Identity{SystemUUID: "x"}}
+			n := &nodeview.Node{UID: "b", Revision: revision.MustParse("300"), IsWhole: true, Identity: identity.Identity{SystemUUID: "x"}}
 			added := of(txn.Added, event("b", "300", "", nil))
 			d := preserve.Decide(added, &r, n, policy)
 			require.Equal(t, preserve.Restore, d.Action)
@@ -40,7 +40,7 @@ func TestRefusedLabelOfTheNameIsTriedOnTheNextIncarnation(t *testing.T) {
 			left.Revision, left.Labels, left.Marker = revision.MustParse("310"), steps[0].Labels, steps[0].Marker
 			noted := preserve.Noted(next, *n, left, policy.MachineBound)
 
-			c := &nodeview.Node{UID: "c", Revision: revision.MustParse("400"), IdentityRead: true, Identity: identity.Identity{SystemUUID: "x"}, Settled: true}
+			c := &nodeview.Node{UID: "c", Revision: revision.MustParse("400"), IsWhole: true, Identity: identity.Identity{SystemUUID: "x"}, Settled: true}
 			steps = preserve.Plan([]txn.Transaction{of(txn.Added, event("c", "400", "", nil))}, &noted, c, policy)
 			final := set{}
 			for _, s := range steps {
@@ -70,7 +70,7 @@ func testWithheldThatCannotBeRemoved(t *testing.T, former identity.Identity) {
 		r.Withheld = []record.Withheld{{Labels: set{role: ""}, Source: "a", Identity: former}}
 	})
 	n := &nodeview.Node{
-		UID: "b", Revision: revision.MustParse("300"), IdentityRead: true, Identity: identity.Identity{SystemUUID: "y"},
+		UID: "b", Revision: revision.MustParse("300"), IsWhole: true, Identity: identity.Identity{SystemUUID: "y"},
 		Labels: set{role: ""}, Ownership: agents.Ownership{Admitted: role},
 	}
 	added := of(txn.Added, event("b", "300", "", nil))
@@ -82,7 +82,7 @@ func testWithheldThatCannotBeRemoved(t *testing.T, former identity.Identity) {
 	d := preserve.Decide(added, parsed, n, policy)
 	require.Equal(t, preserve.Restore, d.Action)
 	assert.Contains(t, d.Labels, role)
-	c := &nodeview.Node{UID: "c", Revision: revision.MustParse("400"), IdentityRead: true, Identity: identity.Identity{SystemUUID: "y"}}
+	c := &nodeview.Node{UID: "c", Revision: revision.MustParse("400"), IsWhole: true, Identity: identity.Identity{SystemUUID: "y"}}
 	for _, s := range preserve.Plan([]txn.Transaction{of(txn.Added, event("c", "400", "", nil))}, parsed, c, policy) {
 		assert.NotContains(t, s.Labels, role, "it still belongs to the other machine")
 	}
@@ -94,7 +94,7 @@ func TestLabelThatCannotBeRemovedIsNotSavedByAUser(t *testing.T) {
 	policy := labels.Policy{Mode: labels.Replace, Restricted: labels.SameMachine}
 	for name, withheld := range map[string][]record.Withheld{"alone": nil, "beside a saved one": {{Labels: set{role: ""}, Source: "a", Identity: machineA}}} {
 		r := *with(neverRestored(), func(r *record.Record) { r.Labels, r.Withheld = set{"team": "blue"}, withheld })
-		n := &nodeview.Node{UID: "b", Revision: revision.MustParse("300"), IdentityRead: true, Identity: machineB, Labels: set{role: "x"}, Ownership: agents.Ownership{Admitted: role}}
+		n := &nodeview.Node{UID: "b", Revision: revision.MustParse("300"), IsWhole: true, Identity: machineB, Labels: set{role: "x"}, Ownership: agents.Ownership{Admitted: role}}
 		next, done := preserve.SetAside(r, n, role, policy)
 		require.True(t, done, name)
 		user := preserve.UserRecordAfter(next, set{"team": "red"}, "team", revision.MustParse("400"), policy.MachineBound)

@@ -36,7 +36,7 @@ var ofA = record.Identity{UID: "a", Identity: machineA}
 
 // back is a Node that has returned and reports an identity.
 func back(said identity.Identity) *nodeview.Node {
-	return &nodeview.Node{UID: "b", Revision: revision.MustParse("200"), Labels: set{}, Identity: said, IdentityRead: true}
+	return &nodeview.Node{UID: "b", Revision: revision.MustParse("200"), Labels: set{}, Identity: said, IsWhole: true}
 }
 
 func returned(uid types.UID) txn.Transaction {
@@ -370,7 +370,7 @@ func TestOwedIdentityIsNotedOnce(t *testing.T) {
 	for name, said := range map[string]identity.Identity{"a machine": machineA, "by hand": silent} {
 		r := trusted(record.Identity{})
 		require.True(t, preserve.IdentityOwed(*r, "a", labels.MachineBound{}), name)
-		n := &nodeview.Node{UID: "a", Revision: revision.MustParse("100"), Labels: r.Labels, Identity: said, IdentityRead: true}
+		n := &nodeview.Node{UID: "a", Revision: revision.MustParse("100"), Labels: r.Labels, Identity: said, IsWhole: true}
 		tx := txn.Transaction{Type: txn.Added, Node: "node-1", UID: "a", Revision: n.Revision, Labels: n.Labels, FoundsRecord: true}
 		require.False(t, preserve.Applied(tx, *r, labels.MachineBound{}), name)
 		after, _, _ := carriedOut(t, tx, r, n, replaceAll)

@@ -50,7 +50,7 @@ func TestMarkerOfAnotherIncarnation(t *testing.T) {
 	byFormer := d.Record // labels and notes are replaced, the annotation stays
 	byFormer.Source, byFormer.Restored, byFormer.Identity = "c", record.Restoration{}, record.Identity{}
 	byFormer.Revision = revision.MustParse("3000")
-	c := &nodeview.Node{UID: "c", Revision: revision.MustParse("3000"), Labels: set{"rack": "r1"}, Identity: machineB, IdentityRead: true}
+	c := &nodeview.Node{UID: "c", Revision: revision.MustParse("3000"), Labels: set{"rack": "r1"}, Identity: machineB, IsWhole: true}
 	next := &byFormer
 	if look, waits := preserve.Recheck(byFormer); waits {
 		next, c, _ = carriedOut(t, look, next, c, replaceAll)
@@ -97,12 +97,12 @@ func TestMarkerThatAdmissionRemoves(t *testing.T) {
 // stored for the restore, and that Node disappears. The machine returns with its providerID alone.
 func TestProviderIDForgottenBeforeTheRestore(t *testing.T) {
 	away, _, _ := carriedOut(t, returned("b"), trusted(ofA), back(machineB), replaceAll)
-	second := &nodeview.Node{UID: "c", Revision: revision.MustParse("3000"), Labels: set{}, Identity: identity.Identity{SystemUUID: "a"}, IdentityRead: true}
+	second := &nodeview.Node{UID: "c", Revision: revision.MustParse("3000"), Labels: set{}, Identity: identity.Identity{SystemUUID: "a"}, IsWhole: true}
 	tx := returned("c")
 	tx.Revision = second.Revision
 	d := preserve.Decide(tx, away, second, replaceAll)
 	require.Equal(t, preserve.Save, d.Action)
-	third := &nodeview.Node{UID: "d", Revision: revision.MustParse("4000"), Labels: set{}, Identity: identity.Identity{ProviderID: "cloud:///a"}, IdentityRead: true}
+	third := &nodeview.Node{UID: "d", Revision: revision.MustParse("4000"), Labels: set{}, Identity: identity.Identity{ProviderID: "cloud:///a"}, IsWhole: true}
 	tx = returned("d")
 	tx.Revision = third.Revision
 	_, third, _ = carriedOut(t, tx, &d.Record, third, replaceAll)

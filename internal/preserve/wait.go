@@ -21,7 +21,7 @@ func decideOwner(r record.Record, n *nodeview.Node, p labels.Policy) Decision {
 		return nothing("this incarnation has its labels and is not selected")
 	}
 	next := r
-	if n.IdentityRead && r.Identity.UID != n.UID {
+	if n.IsWhole && r.Identity.UID != n.UID {
 		identify(&next, n.UID, &r, n, p.MachineBound)
 	}
 	var held []Held
@@ -112,7 +112,7 @@ func recheckWithheld(sets []record.Withheld, n *nodeview.Node, p labels.Policy) 
 // has reported its identity since, and then the pending write fails, or the marking processor
 // restores onto any machine. A Node that was read before the decision proves nothing.
 func isAnother(w record.Withheld, n *nodeview.Node, p labels.Policy) bool {
-	return n.IdentityRead && !revision.Of(w.State.Marker()).After(n.Revision) && checkWithheld(w, n, p) == OtherMachine
+	return n.IsWhole && !revision.Of(w.State.Marker()).After(n.Revision) && checkWithheld(w, n, p) == OtherMachine
 }
 
 // restoreWithheld returns the decision to add the withheld labels with a marker to a Node that has

@@ -39,7 +39,7 @@ func (p *Processor) recheck(ctx context.Context, node string) (reconcile.Result,
 	if !isWaiting {
 		return reconcile.Result{}, nil
 	}
-	n, err := p.Applier.Nodes.GetIdentified(ctx, node)
+	n, err := p.Applier.Nodes.Get(ctx, node)
 	if err != nil {
 		return reconcile.Result{}, err
 	}

@@ -56,7 +56,7 @@ func TestRecordWithoutMachineIsWrittenOnce(t *testing.T) {
 		assert.Equal(t, txn.Added, found[0].Type, name)
 		assert.False(t, preserve.Applied(found[0], r, labels.MachineBound{}), "%s: it is not left out as stored", name)
 
-		n.Identity, n.IdentityRead = identity.Identity{SystemUUID: "x"}, true
+		n.Identity, n.IsWhole = identity.Identity{SystemUUID: "x"}, true
 		d := preserve.Decide(found[0], &r, n, labels.Policy{Mode: labels.Replace})
 		require.Equal(t, preserve.Save, d.Action, name)
 		assert.Equal(t, record.Identity{UID: "a", Identity: identity.Identity{SystemUUID: "x"}}, d.Record.Identity)

@@ -123,7 +123,7 @@ func (b *bareClient) restore(ctx context.Context, m *member) error {
 			return err
 		}
 		r.Record = preserve.Noted(r.Record, nodeview.Node{}, nodeview.Node{
-			UID: m.uid, Revision: revision.Of(m.resourceVersion), Labels: r.Labels, IdentityRead: true,
+			UID: m.uid, Revision: revision.Of(m.resourceVersion), Labels: r.Labels, IsWhole: true,
 		}, labels.MachineBound{})
 		return b.write(ctx, r)
 	})

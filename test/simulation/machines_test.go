@@ -1,7 +1,6 @@
 package simulation
 
 import (
-	"context"
 	"errors"
 	"maps"
 	"slices"
@@ -54,18 +53,8 @@ func (w *world) reported() identity.Identity {
 // identified returns a Node with the identity that the live one reports.
 func (w *world) identified(n *nodeview.Node) *nodeview.Node {
 	with := *n
-	with.Identity, with.IdentityRead = w.reported(), true
+	with.Identity, with.IsWhole = w.reported(), true
 	return &with
-}
-
-// GetIdentified implements [apply.Nodes].
-func (a *processorActor) GetIdentified(ctx context.Context, name string) (*nodeview.Node, error) {
-	n, err := a.Get(ctx, name)
-	if n == nil || err != nil {
-		return n, err
-	}
-	a.log("    with the identity %q", a.world.reported().SystemUUID)
-	return a.world.whole(n), nil
 }
 
 // recheck checks whether the Node has reported its machine, if labels wait for that. It returns

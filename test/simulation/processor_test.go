@@ -233,8 +233,13 @@ func (a *processorActor) TooLarge(context.Context, txn.Transaction, error) {}
 func (a *processorActor) Get(context.Context, string) (*nodeview.Node, error) {
 	a.broken.before = a.world.record
 	a.pause()
-	a.log("  reads the Node: %s", nodeText(a.world.node))
-	return a.world.node, nil
+	n := a.world.node
+	if n == nil {
+		a.log("  reads the Node: there is none")
+		return nil, nil
+	}
+	a.log("  reads the Node: %s, identity %q", nodeText(n), a.world.reported().SystemUUID)
+	return a.world.whole(n), nil
 }
 
 // Now implements [apply.Nodes].
@@ -267,10 +272,7 @@ func (a *processorActor) Relabel(_ context.Context, read *nodeview.Node, to node
 	}
 	a.log("  restores %s@%s: %v", read.UID, a.world.node.Revision, wanted)
 	a.broken.restored, a.broken.relabelled = a.world.node, true
-	n := a.world.node
-	if read.IdentityRead {
-		n = a.world.whole(n)
-	}
+	n := a.world.whole(a.world.node)
 	if a.isLost() {
 		return nil, errLost
 	}

@@ -141,7 +141,7 @@ func (w *world) change(c *creation, own map[string]string, marker string) {
 // withGate returns a Node with the startup taint if it has one. It may change n.
 func withGate(n *nodeview.Node, isGated bool) *nodeview.Node {
 	if isGated {
-		n.Taints, n.TaintsRead, n.Gated = []corev1.Taint{nodeview.StartupTaint()}, true, true
+		n.Taints, n.Gated = []corev1.Taint{nodeview.StartupTaint()}, true
 	}
 	return n
 }

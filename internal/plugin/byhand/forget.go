@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/plugin/amount"
 	"nodekeeper.dev/internal/plugin/inspect"
 	"nodekeeper.dev/internal/preserve"
@@ -57,23 +56,10 @@ func Forget(ctx context.Context, c *inspect.Cluster, dry DryRun, n *inspect.Node
 	if err := Forgettable(&again, n.Name, ignorePending); err != nil {
 		return err
 	}
-	if read != nil {
-		if read, err = identified(ctx, c, read); err != nil {
-			return err
-		}
-	}
 	door := &records.Records{Client: dry.Writer(c.Client), Namespace: c.MetadataNamespace}
 	_, err = door.Forget(ctx, n.Saved.Stored(), preserve.Forgotten(n.Name, read, now))
 	if errors.Is(err, records.ErrStale) {
 		return fmt.Errorf("node %q is not forgotten: %w", n.Name, ErrChanged)
 	}
 	return err
-}
-
-// identified returns a Node with the identity of its machine, if it has labels that depend on it.
-func identified(ctx context.Context, c *inspect.Cluster, n *nodeview.Node) (*nodeview.Node, error) {
-	if !preserve.HasBound(n.Labels, n.Machine, c.View(n.Name).MachineBound) {
-		return n, nil
-	}
-	return c.Nodes().Identified(ctx, *n)
 }

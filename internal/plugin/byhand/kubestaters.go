@@ -161,11 +161,6 @@ func PrepareTakeover(ctx context.Context, c *inspect.Cluster, from record.KubeSt
 	if read.Unreadable != nil && !isTheirs {
 		return nil, fmt.Errorf("node %q: %w: %s", n.Name, read.Unreadable, n.Saved.Advice())
 	}
-	if n.Live != nil && isTheirs {
-		if n.Live, err = identified(ctx, c, n.Live); err != nil {
-			return nil, err
-		}
-	}
 	t := takeOver(from, n, isTheirs, overwrite)
 	t.read = read
 	return t, nil

@@ -67,7 +67,7 @@ func whyWithheld(w record.Withheld, n *inspect.Node, policy labels.Policy) strin
 		return "put back when the node returns next"
 	case w.Identity.IsZero():
 		return "it is unknown which machine they were saved from: set them with kubectl label if this node may have them"
-	case live == nil || !live.IdentityRead:
+	case live == nil || !live.IsWhole:
 		return "put back when their machine returns: " + w.Identity.String()
 	}
 	switch live.Compare(w.Identity) {

@@ -102,10 +102,7 @@ func (c *Cluster) Node(ctx context.Context, name string) (*Node, error) {
 		return nil, err
 	}
 	n.Saved = savedIn(stored)
-	if err := c.checkAll(ctx, map[string]*Node{name: n}); err != nil {
-		return nil, err
-	}
-	return n, c.identify(ctx, n)
+	return n, c.checkAll(ctx, map[string]*Node{name: n})
 }
 
 // hasLater reports whether the record or a transaction is later than the Node that was read.
@@ -118,15 +115,6 @@ func (n *Node) hasLater() bool {
 func (n *Node) check(now revision.Revision) {
 	n.checked = now
 	n.Pending = queue.EarlierFirst(n.Pending, func(p Pending) bool { return p.Revision.After(now) })
-}
-
-// identify reads the machine identity of a node, if a decision may depend on it.
-func (c *Cluster) identify(ctx context.Context, n *Node) (err error) {
-	if n.Live == nil || !preserve.NeedsIdentity([]txn.Transaction{txn.Of(txn.Added, n.Live)}, n.Saved.decisive(), c.View(n.Name).MachineBound) {
-		return nil
-	}
-	n.Live, err = c.Nodes().Identified(ctx, *n.Live)
-	return err
 }
 
 // Known reports whether the node exists, or has a record or transactions. A floor does not count.
@@ -223,14 +211,25 @@ func (c *Cluster) complete(ctx context.Context, found map[string]*Node) error {
 		return err
 	}
 	for _, n := range found {
-		if len(n.Pending) == 0 {
-			continue // no decision is pending
-		}
 		if err := c.identify(ctx, n); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// identify reads a Node again with the identity of its machine, if a pending decision may depend on
+// it.
+func (c *Cluster) identify(ctx context.Context, n *Node) error {
+	if len(n.Pending) == 0 || n.Live == nil || n.Live.IsWhole ||
+		!preserve.NeedsIdentity([]txn.Transaction{txn.Of(txn.Added, n.Live)}, n.Saved.decisive(), c.View(n.Name).MachineBound) {
+		return nil
+	}
+	live, _, err := c.NodeNamed(n.Name).At(ctx, n.Name)
+	if live != nil && live.UID == n.Live.UID {
+		n.Live = live
+	}
+	return err
 }
 
 // checkAll reads the revision of all Nodes again if any node needs it, see [Node.check].

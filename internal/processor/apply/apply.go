@@ -11,7 +11,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -37,15 +36,13 @@ const maxIdle = 2 * maxConflicts
 
 // Nodes reads and writes live Nodes.
 type Nodes interface {
-	// Get returns a Node, or nil if it does not exist. GetIdentified also returns its taints and the
-	// identity of its machine.
+	// Get returns a Node with its taints and the identity of its machine, or nil if it does not exist.
 	Get(ctx context.Context, name string) (*nodeview.Node, error)
-	GetIdentified(ctx context.Context, name string) (*nodeview.Node, error)
 	// Now returns the current revision of all Nodes.
 	Now(ctx context.Context) (revision.Revision, error)
 	// Relabel replaces the labels of a Node, conditional on the Node that was read: all of it, or if
 	// that read began only just before, what is replaced and the marker. It returns the resulting
-	// Node, with the identity that was read, or [nodes.ErrStale].
+	// Node, or [nodes.ErrStale].
 	Relabel(ctx context.Context, read *nodeview.Node, wanted nodes.Wanted, readAt time.Time) (*nodeview.Node, error)
 	// GiveBack gives the labels that restores have set on the Node back to their owners, unless it has
 	// others by now. It returns [nodes.ErrStale] if others keep changing the Node.
@@ -122,16 +119,13 @@ type Applier struct {
 	latest latest
 }
 
-// known is the input of a plan. The zero value means that nothing has been read.
-type known struct {
+// view is what a plan rests on. The zero value means that nothing has been read.
+type view struct {
 	stored records.Stored
-	node   *nodeview.Node
-	// readAt is when the read of the Node began.
+	// node is nil if there is no Node, or if it was not read.
+	node *nodeview.Node
+	// readAt is when the read of the Node began, or the zero time if it was not read.
 	readAt time.Time
-	// nodeRead reports whether the Node was read. The node is nil if it was not, or if there is none.
-	nodeRead bool
-	// identified reports whether the identity of the machine was read, too.
-	identified bool
 	// current reports whether the record was found to be current after the Node was read: by a live
 	// read, or by a successful write.
 	current bool
@@ -147,64 +141,67 @@ type known struct {
 // labels the plan saves; its error ends the attempt. Other transactions need no confirmation beyond
 // the live Node: a restore uses only the UID of a transaction, which must be that of the Node.
 func (a *Applier) Apply(ctx context.Context, queue []txn.Transaction, confirm func(context.Context, []txn.Transaction) error) (settled int, err error) {
-	r := run{queue: queue, fromCache: true}
-	for r.settled < len(queue) {
-		rest := queue[r.settled:]
-		if r.settled < r.alone {
-			rest = rest[:1]
-		}
-		steps, err := a.plan(ctx, rest, &r.known, r.fromCache)
-		if err != nil {
-			return r.settled, err
-		}
-		if err := confirm(ctx, saved(rest, steps)); err != nil {
-			return r.settled, err
-		}
-		before := r.settled
-		err = a.execute(ctx, steps, &r)
-		if r.settled > before {
-			r.conflicts, r.idle = 0, 0
-		} else if r.idle++; err == nil && r.idle == maxIdle {
-			err = fmt.Errorf("applying the transactions of node %q: %d plans in a row settled nothing", queue[0].Node, r.idle)
-		}
-		if err != nil {
-			err = a.afterError(ctx, &r, len(rest), err)
-		}
-		if err != nil {
-			return r.settled, err
-		}
+	r := run{queue: queue}
+	for r.settled < len(queue) && err == nil {
+		err = a.round(ctx, &r, confirm)
 	}
-	return r.settled, nil
+	return r.settled, err
 }
 
 // run is one call of Apply.
 type run struct {
-	known
+	view
 
 	queue     []txn.Transaction
 	settled   int // transactions that have had their effect
 	alone     int // transactions before this index are planned one by one
-	fromCache bool
+	rounds    int
 	conflicts int // consecutive
 	idle      int // consecutive plans that settled no transaction
 }
 
-// afterError prepares another attempt after an attempt with the given number of transactions
-// failed, or returns the error if there must be none.
+// round executes a plan for the transactions that are left up to its first write of the Node.
+func (a *Applier) round(ctx context.Context, r *run, confirm func(context.Context, []txn.Transaction) error) error {
+	rest := r.queue[r.settled:]
+	if r.settled < r.alone {
+		rest = rest[:1]
+	}
+	r.rounds++
+	steps, err := a.plan(ctx, rest, &r.view, r.rounds == 1)
+	if err != nil {
+		return err
+	}
+	if err := confirm(ctx, saved(rest, steps)); err != nil {
+		return err
+	}
+	before := r.settled
+	err = a.execute(ctx, steps, r)
+	if r.settled > before {
+		r.conflicts, r.idle = 0, 0
+	} else if r.idle++; err == nil && r.idle == maxIdle {
+		return fmt.Errorf("applying the transactions of node %q: %d plans in a row settled nothing", r.queue[0].Node, r.idle)
+	}
+	return a.afterError(ctx, r, len(rest), err)
+}
+
+// afterError prepares another round after the error, if any, of a round with the given number of
+// transactions, or returns the error if there must be none.
 func (a *Applier) afterError(ctx context.Context, r *run, planned int, err error) error {
 	switch {
+	case err == nil:
+		return nil
 	case errors.Is(err, records.ErrTooLarge) && planned > 1:
 		// One of the transactions cannot be stored. The transactions that its save would supersede must
 		// be.
-		r.known, r.alone, r.fromCache = known{}, len(r.queue), false
+		r.view, r.alone = view{}, len(r.queue)
 		return nil
 	case errors.Is(err, records.ErrTooLarge) && !r.current:
-		r.known, r.fromCache = known{}, false // no transaction is dropped because of a cached read
+		r.view = view{} // no transaction is dropped because of a cached read
 		return nil
 	case errors.Is(err, records.ErrTooLarge):
 		// Drop the transaction, so that it does not block the others. The record stays as it is.
 		a.Observer.TooLarge(ctx, r.queue[r.settled], err)
-		r.known = known{}
+		r.view = view{}
 		r.settled++
 		return nil
 	case !errors.Is(err, nodes.ErrStale) && !errors.Is(err, records.ErrStale):
@@ -214,7 +211,7 @@ func (a *Applier) afterError(ctx context.Context, r *run, planned int, err error
 	if r.conflicts++; r.conflicts == maxConflicts {
 		return fmt.Errorf("applying the transactions of node %q: %d conflicts in a row", r.queue[0].Node, r.conflicts)
 	}
-	r.known, r.fromCache = known{}, false
+	r.view = view{}
 	return nil
 }
 
@@ -243,100 +240,80 @@ func saved(queue []txn.Transaction, steps []preserve.Step) []txn.Transaction {
 // plan reads what is still missing and returns a plan that can be executed. It reads the Node
 // before the record, or before the save that proves the cached record to be current. A restore by
 // another process is therefore either visible in the record or makes the write to the Node fail.
-func (a *Applier) plan(ctx context.Context, queue []txn.Transaction, k *known, fromCache bool) ([]preserve.Step, error) {
-	if k.current && (!k.nodeRead && preserve.NeedsNode(queue, k.stored.Record, a.Policy.MachineBound) || !k.identified && preserve.NeedsIdentity(queue, k.stored.Record, a.Policy.MachineBound)) {
-		*k = known{} // so far neither the Node, or not its identity, was needed
+func (a *Applier) plan(ctx context.Context, queue []txn.Transaction, v *view, fromCache bool) ([]preserve.Step, error) {
+	if v.current && v.readAt.IsZero() && preserve.NeedsNode(queue, v.stored.Record, a.Policy.MachineBound) {
+		*v = view{} // so far the Node was not needed
 	}
-	if !k.current && fromCache {
-		steps, err := a.planFromCache(ctx, queue, k)
+	if fromCache {
+		steps, err := a.planFromCache(ctx, queue, v)
 		if err != nil || len(steps) > 0 {
 			return steps, err
 		}
 	}
-	if !k.current {
-		if err := a.readLive(ctx, queue, k); err != nil {
+	if !v.current {
+		if err := a.readLive(ctx, queue[0].Node, v); err != nil {
 			return nil, err
 		}
 	}
-	return a.planned(ctx, queue, k)
+	return a.planned(ctx, queue, v)
 }
 
 // planFromCache returns a plan that begins with a save, whose precondition proves the cached record
 // to be current. It returns no other plan: the write of a restore is conditional on the Node only,
 // and no transaction may be dropped because of a cached read.
-func (a *Applier) planFromCache(ctx context.Context, queue []txn.Transaction, k *known) ([]preserve.Step, error) {
+func (a *Applier) planFromCache(ctx context.Context, queue []txn.Transaction, v *view) ([]preserve.Step, error) {
 	stored, err := a.Records.Cached(ctx, queue[0].Node)
 	if err != nil || stored.Unreadable != nil {
 		return nil, nil //nolint:nilerr // a live read follows, which returns the error if it persists
 	}
 	if preserve.NeedsNode(queue, stored.Record, a.Policy.MachineBound) {
-		if err := a.readNode(ctx, queue, k, preserve.NeedsIdentity(queue, stored.Record, a.Policy.MachineBound)); err != nil {
+		if err := a.readNode(ctx, queue[0].Node, v); err != nil {
 			return nil, err
 		}
 	}
-	k.stored = stored
-	steps, err := a.planned(ctx, queue, k)
+	v.stored = stored
+	steps, err := a.planned(ctx, queue, v)
 	if err != nil || steps[0].Action != preserve.Save {
 		return nil, err
 	}
 	return steps, nil
 }
 
-// readLive reads the record, and before it the Node if a plan may need it. If the record shows that
-// the Node or the identity of its machine matters, readLive reads both again.
-func (a *Applier) readLive(ctx context.Context, queue []txn.Transaction, k *known) (err error) {
-	needsNode := slices.ContainsFunc(queue, func(t txn.Transaction) bool { return t.Type == txn.Added })
-	needsIdentity := k.identified || preserve.NeedsIdentity(queue, k.stored.Record, a.Policy.MachineBound)
-	for {
-		if needsNode && !k.nodeRead || needsIdentity && !k.identified {
-			if err := a.readNode(ctx, queue, k, needsIdentity); err != nil {
-				return err
-			}
-		}
-		if k.stored, err = a.Records.Get(ctx, queue[0].Node); err != nil {
+// readLive reads the Node, unless that was done just before, and then its record.
+func (a *Applier) readLive(ctx context.Context, node string, v *view) (err error) {
+	if v.readAt.IsZero() {
+		if err := a.readNode(ctx, node, v); err != nil {
 			return err
 		}
-		if k.stored.Unreadable != nil {
-			return &UnreadableError{Object: k.stored.Object, Err: k.stored.Unreadable}
-		}
-		needsNode, needsIdentity = preserve.NeedsNode(queue, k.stored.Record, a.Policy.MachineBound), preserve.NeedsIdentity(queue, k.stored.Record, a.Policy.MachineBound)
-		if (k.nodeRead || !needsNode) && (k.identified || !needsIdentity) {
-			k.current = true
-			return nil
-		}
 	}
+	if v.stored, err = a.Records.Get(ctx, node); err != nil {
+		return err
+	}
+	if v.stored.Unreadable != nil {
+		return &UnreadableError{Object: v.stored.Object, Err: v.stored.Unreadable}
+	}
+	v.current = true
+	return nil
 }
 
-func (a *Applier) readNode(ctx context.Context, queue []txn.Transaction, k *known, identified bool) (err error) {
-	// A Node that was created with the startup taint may have lost the marker since that shows this.
-	identified = identified || slices.ContainsFunc(queue, preserve.ComesGated)
-	get := a.Nodes.Get
-	if identified {
-		get = a.Nodes.GetIdentified
+func (a *Applier) readNode(ctx context.Context, node string, v *view) error {
+	began := time.Now()
+	n, err := a.Nodes.Get(ctx, node)
+	if err == nil {
+		v.node, v.readAt = n, began
 	}
-	k.readAt = time.Now()
-	k.node, err = get(ctx, queue[0].Node)
-	if err == nil && !identified && k.node != nil {
-		// The note of a restore may save a label that a user has trusted since, together with the
-		// identity. And the startup taint can be removed only from the complete list of taints.
-		if n := k.node; n.Gated || preserve.HasBound(n.Labels, n.Machine, a.Policy.MachineBound) {
-			identified = true
-			k.node, err = a.Nodes.GetIdentified(ctx, queue[0].Node)
-		}
-	}
-	k.nodeRead, k.identified = err == nil, err == nil && identified
 	return err
 }
 
-func (a *Applier) planned(ctx context.Context, queue []txn.Transaction, k *known) ([]preserve.Step, error) {
-	now, err := a.present(ctx, queue, k)
+func (a *Applier) planned(ctx context.Context, queue []txn.Transaction, v *view) ([]preserve.Step, error) {
+	now, err := a.present(ctx, queue, v)
 	if err != nil {
 		return nil, err
 	}
 	if a.Plan != nil {
-		return a.Plan(now, queue, k.stored.Record, k.node), nil
+		return a.Plan(now, queue, v.stored.Record, v.node), nil
 	}
-	return preserve.PlanAt(now, queue, k.stored.Record, k.node, a.Policy), nil
+	return preserve.PlanAt(now, queue, v.stored.Record, v.node, a.Policy), nil
 }
 
 // execute executes a plan up to its first write of the Node. The next plan needs the answer to that
@@ -345,16 +322,16 @@ func (a *Applier) execute(ctx context.Context, steps []preserve.Step, r *run) (e
 	for _, step := range steps {
 		switch step.Action {
 		case preserve.Nothing:
-			err = a.keepAlive(ctx, &r.known)
+			err = a.keepAlive(ctx, &r.view)
 		case preserve.Save:
-			err = a.save(ctx, step.Record, &r.known)
+			err = a.save(ctx, step.Record, &r.view)
 		case preserve.Restore:
 			var isSetAside bool
-			if isSetAside, err = a.restore(ctx, r.queue[r.settled], step, &r.known); isSetAside {
+			if isSetAside, err = a.restore(ctx, r.queue[r.settled], step, &r.view); isSetAside {
 				return err // another plan follows, without the label
 			}
 		case preserve.Open:
-			err = a.open(ctx, r.queue[r.settled], step, &r.known)
+			err = a.open(ctx, r.queue[r.settled], step, &r.view)
 		}
 		if err != nil {
 			return err
@@ -364,7 +341,7 @@ func (a *Applier) execute(ctx context.Context, steps []preserve.Step, r *run) (e
 			return nil
 		}
 		// The webhook or an interrupted attempt may have set the labels.
-		if err := a.giveBack(ctx, r.queue[r.settled], &r.known); err != nil {
+		if err := a.giveBack(ctx, r.queue[r.settled], &r.view); err != nil {
 			return err
 		}
 		a.report(ctx, r, step)
@@ -402,32 +379,32 @@ func (a *Applier) report(ctx context.Context, r *run, step preserve.Step) {
 
 // keepAlive removes the annotation away-since by rewriting the record that has it, since any event
 // of the node is a sign of life.
-func (a *Applier) keepAlive(ctx context.Context, k *known) error {
-	if k.stored.Object == nil || k.stored.Object.Annotations[record.AwaySinceAnnotation] == "" {
+func (a *Applier) keepAlive(ctx context.Context, v *view) error {
+	if v.stored.Object == nil || v.stored.Object.Annotations[record.AwaySinceAnnotation] == "" {
 		return nil
 	}
-	return a.save(ctx, *k.stored.Record, k)
+	return a.save(ctx, *v.stored.Record, v)
 }
 
 // save replaces the known record. Success proves that it was current.
-func (a *Applier) save(ctx context.Context, next record.Record, k *known) error {
-	stored, err := a.Records.Write(ctx, k.stored, next)
+func (a *Applier) save(ctx context.Context, next record.Record, v *view) error {
+	stored, err := a.Records.Write(ctx, v.stored, next)
 	if err != nil {
 		return err
 	}
-	k.stored, k.current = stored, true
+	v.stored, v.current = stored, true
 	return nil
 }
 
 // restore sets the labels and the marker of the Node in one write, notes the restore in the record,
 // then gives the labels back to their owners. After a crash in between the next attempt finds the
 // marker, or the note. If a label is refused, it is set aside instead.
-func (a *Applier) restore(ctx context.Context, t txn.Transaction, step preserve.Step, k *known) (isSetAside bool, err error) {
+func (a *Applier) restore(ctx context.Context, t txn.Transaction, step preserve.Step, v *view) (isSetAside bool, err error) {
 	wanted := nodes.Wanted{Labels: step.Labels, Marker: step.Marker}
-	read := k.node
-	if err := a.relabel(ctx, t, step, wanted, k); err != nil {
+	read := v.node
+	if err := a.relabel(ctx, t, step, wanted, v); err != nil {
 		if refusal := asRefused(err); refusal != nil {
-			return true, a.setAside(ctx, t, wanted, k, refusal)
+			return true, a.setAside(ctx, t, wanted, v, refusal)
 		}
 		return false, err
 	}
@@ -435,21 +412,21 @@ func (a *Applier) restore(ctx context.Context, t txn.Transaction, step preserve.
 		a.Observer.Withheld(ctx, t, held)
 	}
 	// Note the answer, not the request: admission plugins may add and remove labels.
-	if err := a.save(ctx, preserve.Noted(*k.stored.Record, *read, *k.node, a.Policy.MachineBound), k); err != nil {
+	if err := a.save(ctx, preserve.Noted(*v.stored.Record, *read, *v.node, a.Policy.MachineBound), v); err != nil {
 		return false, err
 	}
-	return false, a.giveBack(ctx, t, k)
+	return false, a.giveBack(ctx, t, v)
 }
 
 // open removes the startup taint and the marker from a Node, and keeps its labels.
-func (a *Applier) open(ctx context.Context, t txn.Transaction, step preserve.Step, k *known) error {
-	return a.relabel(ctx, t, step, nodes.Wanted{Labels: k.node.Labels}, k)
+func (a *Applier) open(ctx context.Context, t txn.Transaction, step preserve.Step, v *view) error {
+	return a.relabel(ctx, t, step, nodes.Wanted{Labels: v.node.Labels}, v)
 }
 
 // relabel replaces the labels of the known Node, and removes its startup taint if it has one.
-func (a *Applier) relabel(ctx context.Context, t txn.Transaction, step preserve.Step, wanted nodes.Wanted, k *known) error {
+func (a *Applier) relabel(ctx context.Context, t txn.Transaction, step preserve.Step, wanted nodes.Wanted, v *view) error {
 	began := time.Now()
-	node, err := a.Nodes.Relabel(ctx, k.node, wanted, k.readAt)
+	node, err := a.Nodes.Relabel(ctx, v.node, wanted, v.readAt)
 	if nodes.Refused(err) {
 		return &RefusedError{Node: t.Node, UID: t.UID, Err: err}
 	}
@@ -457,6 +434,6 @@ func (a *Applier) relabel(ctx context.Context, t txn.Transaction, step preserve.
 		return err
 	}
 	a.Observer.Applied(ctx, t, step.Decision, node)
-	k.node, k.readAt, k.gaveBack = node, began, false
+	v.node, v.readAt, v.gaveBack = node, began, false
 	return nil
 }

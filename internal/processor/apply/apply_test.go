@@ -68,7 +68,7 @@ func TestReadsAndWritesPerPlan(t *testing.T) {
 		},
 		"an end that was applied": {
 			[]txn.Transaction{event(txn.Deleted, "a", "40", set{})},
-			[]string{"cached", "now", "get record"}, // the process had not read the revision of the Nodes yet
+			[]string{"cached", "now", "get node", "get record"}, // the process had not read the revision of the Nodes yet
 			[]string{"40: nothing"},
 		},
 		"a return and an edit of it": {
@@ -144,7 +144,7 @@ func TestNothingIsDroppedOnACachedRead(t *testing.T) {
 	ahead := records.Stored{Record: &record.Record{Node: "node-1", Revision: revision.MustParse("900"), Source: "a"}, Object: c.stored.Object}
 	c.cached = &ahead
 	c.mustApply(t, ended)
-	assert.Equal(t, []string{"cached", "now", "get record", "write"}, c.calls)
+	assert.Equal(t, []string{"cached", "now", "get node", "get record", "write"}, c.calls)
 	assert.Equal(t, set{"rack": "r3"}, c.stored.Record.Labels)
 }
 
@@ -165,7 +165,7 @@ func TestRecordOfAnEarlierHistoryIsRenewed(t *testing.T) {
 }
 
 // The process knows a revision of the Nodes that the record does not exceed.
-func TestLateTransactionsCostOneReadTogether(t *testing.T) {
+func TestRevisionOfTheNodesIsReadOnceForLateTransactions(t *testing.T) {
 	t.Parallel()
 	c := returned()
 	a := c.applier()
@@ -174,7 +174,7 @@ func TestLateTransactionsCostOneReadTogether(t *testing.T) {
 		_, err := a.Apply(t.Context(), late, func(context.Context, []txn.Transaction) error { return nil })
 		require.NoError(t, err)
 	}
-	assert.Equal(t, []string{"cached", "now", "get record", "cached", "get record", "cached", "get record"}, c.calls)
+	assert.Equal(t, []string{"cached", "now", "get node", "get record", "cached", "get node", "get record", "cached", "get node", "get record"}, c.calls)
 }
 
 func TestConflictsInARowEndTheAttempt(t *testing.T) {

@@ -95,31 +95,21 @@ type nodeDoor struct{ *cluster }
 
 func (d nodeDoor) Get(context.Context, string) (n *nodeview.Node, err error) {
 	err = d.do("get node", func() error {
-		n = d.read(false)
+		n = d.read()
 		return nil
 	})
 	return n, err
 }
 
-// read returns the Node, with its identity or without.
-func (c *cluster) read(identified bool) *nodeview.Node {
+// read returns the Node with its identity.
+func (c *cluster) read() *nodeview.Node {
 	if c.node == nil {
 		return nil
 	}
 	n := *c.node
 	n.Labels = maps.Clone(n.Labels)
-	if identified {
-		n = n.With(c.says, time.Now())
-	}
+	n.IsWhole, n.Identity, n.Settled = true, c.says, identity.Settled(n.Created, time.Now())
 	return &n
-}
-
-func (d nodeDoor) GetIdentified(context.Context, string) (n *nodeview.Node, err error) {
-	err = d.do("identify node", func() error {
-		n = d.read(true)
-		return nil
-	})
-	return n, err
 }
 
 func (d nodeDoor) Now(context.Context) (now revision.Revision, err error) {
@@ -143,7 +133,7 @@ func (d nodeDoor) Relabel(_ context.Context, read *nodeview.Node, wanted nodes.W
 			d.mutate(own)
 		}
 		d.node.Labels, d.node.Marker, d.node.Revision = own, wanted.Marker, d.next()
-		n = d.read(read.IdentityRead)
+		n = d.read()
 		return nil
 	})
 	return n, err

@@ -17,9 +17,9 @@ import (
 // restore must be repeated with later labels, they must not look like edits. If the API server answers
 // with an error, or the Node keeps changing, the labels stay nodekeeper's, since later transactions
 // must not wait for that.
-func (a *Applier) giveBack(ctx context.Context, t txn.Transaction, k *known) error {
-	r, n := k.stored.Record, k.node
-	if r == nil || n == nil || !k.current || k.gaveBack || !preserve.Owned(*r, n.UID, "") {
+func (a *Applier) giveBack(ctx context.Context, t txn.Transaction, v *view) error {
+	r, n := v.stored.Record, v.node
+	if r == nil || n == nil || !v.current || v.gaveBack || !preserve.Owned(*r, n.UID, "") {
 		return nil
 	}
 	err := a.Nodes.GiveBack(ctx, n, r.Owners)
@@ -32,6 +32,6 @@ func (a *Applier) giveBack(ctx context.Context, t txn.Transaction, k *known) err
 	case err != nil:
 		return err
 	}
-	k.gaveBack = true
+	v.gaveBack = true
 	return nil
 }

@@ -41,27 +41,27 @@ func (a *Applier) Now(ctx context.Context) (revision.Revision, error) {
 //
 // If the record is of an earlier history, present reads the Node, too. The plan then begins with a
 // save, which proves the record to be current.
-func (a *Applier) present(ctx context.Context, queue []txn.Transaction, k *known) (revision.Revision, error) {
+func (a *Applier) present(ctx context.Context, queue []txn.Transaction, v *view) (revision.Revision, error) {
 	hasEarlier := slices.ContainsFunc(queue, func(t txn.Transaction) bool { return t.Ahead })
 	seen := a.latest.raise(revision.Revision{})
 	for _, t := range queue {
 		seen = revision.Max(seen, t.Revision)
 	}
-	if k.node != nil {
-		seen = revision.Max(seen, k.node.Revision)
+	if v.node != nil {
+		seen = revision.Max(seen, v.node.Revision)
 	}
-	if !hasEarlier && !preserve.Ahead(k.stored.Record, seen) {
+	if !hasEarlier && !preserve.Ahead(v.stored.Record, seen) {
 		return revision.Revision{}, nil
 	}
 	now, err := a.Now(ctx)
-	if err != nil || now.IsZero() || !preserve.Ahead(k.stored.Record, now) {
+	if err != nil || now.IsZero() || !preserve.Ahead(v.stored.Record, now) {
 		return now, err
 	}
-	if !k.nodeRead {
-		err = a.readNode(ctx, queue, k, preserve.NeedsIdentity(queue, k.stored.Record, a.Policy.MachineBound))
+	if v.readAt.IsZero() {
+		err = a.readNode(ctx, queue[0].Node, v)
 	}
-	if k.node != nil {
-		now = revision.Max(now, k.node.Revision)
+	if v.node != nil {
+		now = revision.Max(now, v.node.Revision)
 	}
 	return now, err
 }

@@ -15,19 +15,19 @@ import (
 
 // setAside withholds labels that the API server has refused to set, so that the others can be
 // restored. It returns the refusal if it is not about the labels.
-func (a *Applier) setAside(ctx context.Context, t txn.Transaction, wanted nodes.Wanted, k *known, refusal *RefusedError) error {
-	keys, err := a.refused(ctx, wanted, k)
+func (a *Applier) setAside(ctx context.Context, t txn.Transaction, wanted nodes.Wanted, v *view, refusal *RefusedError) error {
+	keys, err := a.refused(ctx, wanted, v)
 	if err != nil {
 		return err
 	}
 	if keys == "" {
 		return refusal
 	}
-	next, done := preserve.SetAside(*k.stored.Record, k.node, keys, a.Policy)
+	next, done := preserve.SetAside(*v.stored.Record, v.node, keys, a.Policy)
 	if !done {
 		return refusal
 	}
-	switch err := a.save(ctx, next, k); {
+	switch err := a.save(ctx, next, v); {
 	case errors.Is(err, records.ErrTooLarge):
 		return refusal // the record must not grow for it, and the transaction is still owed
 	case err != nil:
@@ -43,14 +43,14 @@ func (a *Applier) setAside(ctx context.Context, t txn.Transaction, wanted nodes.
 // Node, since there are seldom more, and otherwise all. It returns none if the API server refuses the
 // restore even without any change of a label, or if nodekeeper's own policies refuse a taint or an
 // annotation: then a component is not installed, and all of them come back once it is.
-func (a *Applier) refused(ctx context.Context, wanted nodes.Wanted, k *known) (labels.Keys, error) {
-	changed := labels.Differing(k.node.Labels, wanted.Labels)
+func (a *Applier) refused(ctx context.Context, wanted nodes.Wanted, v *view) (labels.Keys, error) {
+	changed := labels.Differing(v.node.Labels, wanted.Labels)
 	if len(changed) == 0 {
 		return "", nil
 	}
 	try := func(accepted, more []string) (refusal, err error) {
-		some := withOnly(wanted.Labels, k.node.Labels, changed, slices.Concat(accepted, more))
-		err = a.Nodes.TryRelabel(ctx, k.node, nodes.Wanted{Labels: some, Marker: wanted.Marker}, k.readAt)
+		some := withOnly(wanted.Labels, v.node.Labels, changed, slices.Concat(accepted, more))
+		err = a.Nodes.TryRelabel(ctx, v.node, nodes.Wanted{Labels: some, Marker: wanted.Marker}, v.readAt)
 		if nodes.Refused(err) {
 			return err, nil
 		}
@@ -61,7 +61,7 @@ func (a *Applier) refused(ctx context.Context, wanted nodes.Wanted, k *known) (l
 		return "", err
 	}
 	s := search{try: try, keys: changed}
-	if preserve.HasRefused(*k.stored.Record, k.node.UID) {
+	if preserve.HasRefused(*v.stored.Record, v.node.UID) {
 		return s.all()
 	}
 	first, refusal, err := s.first(changed, nil)

@@ -46,33 +46,29 @@ func (c *cluster) recheck(t *testing.T) error {
 	return err
 }
 
-func TestOnlyARestrictedLabelCostsAReadOfTheWholeNode(t *testing.T) {
+func TestRestrictedLabelCostsNoFurtherRequest(t *testing.T) {
 	t.Parallel()
-	c := returned()
+	c := trusted(machineA)
 	c.mustApply(t, added)
-	assert.NotContains(t, c.calls, "identify node")
-
-	c = trusted(machineA)
-	c.mustApply(t, added)
-	assert.Equal(t, []string{"cached", "identify node", "get record", "relabel", "write"}, c.calls, "in place of the read that it takes anyway")
+	assert.Equal(t, []string{"cached", "get node", "get record", "relabel", "write"}, c.calls)
 	assert.Contains(t, c.node.Labels, role)
 	assert.Equal(t, record.Identity{UID: c.node.UID, Identity: machineA}, c.stored.Record.Identity)
 }
 
-func TestOnlyALabelOfAMachineCostsAReadOfTheWholeNode(t *testing.T) {
+func TestLabelOfAnotherMachineIsWithheldByOneMoreWrite(t *testing.T) {
 	t.Parallel()
 	c := trusted(machineB)
 	r := *c.stored.Record
 	r.Labels = set{"state/drained": "", "rack": "r1"}
 	c.keep(r)
 	c.mustApply(t, added)
-	assert.Equal(t, []string{"cached", "identify node", "write", "relabel", "write"}, c.calls, "one more write, of what is withheld")
+	assert.Equal(t, []string{"cached", "get node", "write", "relabel", "write"}, c.calls, "one more write, of what is withheld")
 	assert.Equal(t, set{"rack": "r1"}, c.stored.Record.Labels)
 	assert.Equal(t, labels.Keys("state/drained"), c.stored.Record.WithheldKeys())
 	assert.NotContains(t, c.node.Labels, "state/drained")
 }
 
-// The note takes one more read, and no more writes.
+// The note takes a read, and no more writes.
 func TestFirstRestrictedLabelNotesTheMachine(t *testing.T) {
 	t.Parallel()
 	c := trusted(machineA)
@@ -81,13 +77,13 @@ func TestFirstRestrictedLabelNotesTheMachine(t *testing.T) {
 	c.keep(r)
 	update := event(txn.Updated, c.node.UID, "1500", set{"rack": "r1", role: ""})
 	c.mustApply(t, update)
-	assert.Equal(t, []string{"cached", "identify node", "write"}, c.calls)
+	assert.Equal(t, []string{"cached", "get node", "write"}, c.calls)
 	assert.Equal(t, record.Identity{UID: c.node.UID, Identity: machineA}, c.stored.Record.Identity)
 	c.calls = nil
 	update.Revision, update.Labels = revision.MustParse("1501"), set{"rack": "r2", role: ""}
 	c.says.ProviderID = "p"
 	c.mustApply(t, update)
-	assert.Equal(t, []string{"cached", "identify node", "write"}, c.calls, "the other kind may have come")
+	assert.Equal(t, []string{"cached", "get node", "write"}, c.calls, "the other kind may have come")
 	c.calls = nil
 	update.Revision, update.Labels = revision.MustParse("1502"), set{"rack": "r3", role: ""}
 	c.mustApply(t, update)
@@ -158,20 +154,6 @@ func TestWithheldLabelsAreReportedOnce(t *testing.T) {
 		_, reported[i], _ = strings.Cut(reported[i], " ")
 	}
 	assert.Equal(t, []string{role + " waiting", role + " other-machine"}, reported)
-}
-
-// The cached record is stale, and has no restricted label.
-func TestMachineIsReadAgainWithTheRecordThatMakesItMatter(t *testing.T) {
-	t.Parallel()
-	c := trusted(machineB)
-	behind := *c.stored.Record
-	behind.Labels, behind.Identity = set{"rack": "r1"}, record.Identity{}
-	stored := c.stored
-	c.keep(behind)
-	c.cached, c.stored = new(c.stored), stored
-	c.mustApply(t, added)
-	assert.NotContains(t, c.node.Labels, role)
-	assert.Equal(t, []string{"cached", "get node", "get record", "identify node", "get record"}, c.calls[:5])
 }
 
 // A fault in the decisions must not make a processor write endlessly.
