@@ -54,7 +54,6 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	detector.SetEvidence(member)
 	jobs, err := newJobs(mgr, &opts, policy)
 	if err != nil {
 		return err

@@ -75,7 +75,6 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 		return err
 	}
 	stream.Joined = m.waitToJoin
-	past.SetEvidence(m.Member)
 	w, err := watcher.New(ctx, watcher.Config{
 		Client:               mgr.GetClient(),
 		Nodes:                all,

@@ -15,7 +15,6 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -246,27 +245,6 @@ type silence chan struct{}
 func (s silence) RoundTrip(*http.Request) (*http.Response, error) {
 	<-s
 	return nil, errors.New("closed")
-}
-
-// It succeeds unless another process has written the Lease.
-func TestConfirmIsConditionalWrite(t *testing.T) {
-	t.Parallel()
-	g := newGroup(t)
-	a := g.join("watcher", "a")
-	g.agree([]string{"a"}, a)
-	require.Eventually(t, a.Joined, patience, period)
-	observed := time.Now()
-	before := g.lease("a")
-	until, err := a.Confirm(t.Context(), observed)
-	require.NoError(t, err)
-	assert.True(t, until.Before(observed))
-	assert.True(t, g.lease("a").Spec.RenewTime.After(before.Spec.RenewTime.Time), "at once")
-
-	_, err = g.leases.Patch(t.Context(), "a", types.MergePatchType, []byte(`{"metadata":{"annotations":{"touched":"yes"}}}`), metav1.PatchOptions{})
-	require.NoError(t, err)
-	_, err = a.Confirm(t.Context(), observed)
-	require.ErrorIs(t, err, shardlease.ErrUnproven)
-	assert.Empty(t, g.lease("a").Annotations, "the annotations are the member's")
 }
 
 func TestAnnotationsReachOtherMembers(t *testing.T) {

@@ -165,9 +165,3 @@ func (m *Member) Changes() <-chan struct{} { return m.changes.add() }
 // RingChanges returns a channel that receives after [Member.Place] may have changed. It behaves
 // like the channels of [Member.Changes].
 func (m *Member) RingChanges() <-chan struct{} { return m.ringChanges.add() }
-
-// Confirm proves that etcd was not restored to a state from before a given time, see
-// [shardlease.Keeper.Confirm].
-func (m *Member) Confirm(ctx context.Context, before time.Time) (until time.Time, err error) {
-	return m.keeper.Confirm(ctx, before)
-}

@@ -19,25 +19,16 @@ import (
 	"nodekeeper.dev/internal/daemon/signal"
 )
 
-// maxChain bounds the renewals that are remembered; 64 renewals span five minutes. A watch is
-// silent for at most a minute, until its next bookmark.
-const maxChain = 64
+// maxRemembered is how many periods the time of a renewal is remembered, see [Keeper.SentAt]. A
+// watch may be late by several.
+const maxRemembered = 64
 
-var (
-	// errTaken means that another client holds the Lease because this shard was silent for too
-	// long.
-	errTaken = errors.New("another client has taken over the Lease")
-	errEnded = errors.New("the keeper has stopped")
-)
-
-// ErrUnproven means that the Lease does not prove that the current state of etcd includes
-// everything that this process has observed.
-var ErrUnproven = errors.New("the Lease of this shard was not renewed without interruption since then")
+// errTaken means that another client holds the Lease because this shard was silent for too long.
+var errTaken = errors.New("another client has taken over the Lease")
 
 // Keeper keeps the Lease of one shard by conditional writes. It does not use client-go's leader
 // elector: a Lease that is named like its holder has no contenders, and the elector can neither
-// write on demand nor report which version its last write was conditional on, which
-// [Keeper.Confirm] requires.
+// write on demand nor report when a version of the Lease was sent.
 //
 // All annotations of the Lease belong to the keeper. Its methods are safe for concurrent use. Run
 // must be called once.
@@ -48,9 +39,8 @@ type Keeper struct {
 	config   Config
 	changed  signal.Signal // receives a value when the annotations change
 	wanted   signal.Signal // receives a value to request a renewal
-	confirms chan confirmation
 	ended    chan struct{}
-	// first is the Lease as stored by the first renewal of the chain.
+	// first is the Lease as stored by the first renewal since another client has written it.
 	first atomic.Pointer[coordinationv1.Lease]
 	// latest is the Lease as stored by the last renewal.
 	latest atomic.Pointer[coordinationv1.Lease]
@@ -67,15 +57,12 @@ type Keeper struct {
 	last time.Time
 
 	stored *coordinationv1.Lease // as last read or written; nil if unknown
-	// annotations are the ones that the last renewal of the chain sent. The stored ones may differ:
-	// an admission plugin can add annotations to every write.
+	// renewed is when the renewal was sent that has written stored. It is zero if another client has
+	// written it.
+	renewed time.Time
+	// annotations are the ones that this renewal sent. The stored ones may differ: an admission plugin
+	// can add annotations to every write.
 	annotations map[string]string
-	// chain holds the times at which consecutive renewals were sent, oldest first. Each renewal was
-	// conditional on the one before. The chain is empty unless the stored Lease is known to be as
-	// this process has written it.
-	chain []time.Time
-	// breaks counts how often another client's write ended the chain.
-	breaks int
 	// attempts are the writes whose outcome is unknown. All have the same precondition, so at most
 	// one of them has succeeded.
 	attempts []attempt
@@ -89,23 +76,12 @@ type attempt struct {
 	annotations map[string]string
 }
 
-// confirmation is a request for [Keeper.Confirm].
-type confirmation struct {
-	before time.Time
-	answer chan<- confirmed // buffered
-}
-
-type confirmed struct {
-	until time.Time
-	err   error
-}
-
 // NewKeeper returns a Keeper. It does no I/O.
 func NewKeeper(cfg Config) *Keeper {
 	cfg = cfg.completed()
 	return &Keeper{
 		leases: cfg.Client.Leases(cfg.Namespace), config: cfg, desired: maps.Clone(cfg.Annotations),
-		changed: signal.New(), wanted: signal.New(), confirms: make(chan confirmation), ended: make(chan struct{}),
+		changed: signal.New(), wanted: signal.New(), ended: make(chan struct{}),
 	}
 }
 
@@ -183,10 +159,6 @@ func (k *Keeper) run(ctx context.Context) {
 			err = k.renew(ctx)
 		case <-k.wanted:
 			err = k.renew(ctx)
-		case c := <-k.confirms:
-			var until time.Time
-			until, err = k.prove(ctx, c.before)
-			c.answer <- confirmed{until, err}
 		}
 		timer.Reset(k.pause(ctx, err))
 	}
@@ -201,7 +173,7 @@ func (k *Keeper) run(ctx context.Context) {
 func (k *Keeper) pause(ctx context.Context, err error) time.Duration {
 	switch {
 	case k.isCurrent():
-		return time.Until(k.chain[len(k.chain)-1].Add(RenewPeriod(k.config.Duration)))
+		return time.Until(k.renewed.Add(RenewPeriod(k.config.Duration)))
 	case err == nil: // an annotation changed meanwhile
 		return 0
 	case errors.Is(err, errTaken):
@@ -215,59 +187,7 @@ func (k *Keeper) pause(ctx context.Context, err error) time.Duration {
 // isCurrent reports whether the stored Lease is known to have the desired content, apart from its
 // renewTime.
 func (k *Keeper) isCurrent() bool {
-	return len(k.chain) > 0 && len(k.attempts) == 0 && maps.Equal(k.annotations, k.Annotations())
-}
-
-// Confirm proves that etcd was not restored to a state from before a given time. It renews the
-// Lease at once, on the condition that the Lease is as this shard has last stored it. Because each
-// renewal is conditional on the one before, success shows that all of them are part of the
-// cluster's history. The last renewal that was sent before the given time is therefore part of it,
-// together with everything that this process had observed by then. Confirm returns the time at
-// which that renewal was sent.
-//
-// Confirm returns [ErrUnproven] if another client has written the Lease since, or if there was no
-// renewal before the given time. Any other error is worth a retry.
-//
-// The proof covers objects in the etcd that stores Leases (see kube-apiserver
-// --etcd-servers-overrides). Renewals after the given time prove nothing about earlier state: they
-// may have been sent to the restored etcd.
-func (k *Keeper) Confirm(ctx context.Context, before time.Time) (until time.Time, err error) {
-	answer := make(chan confirmed, 1)
-	select {
-	case k.confirms <- confirmation{before, answer}:
-	case <-k.ended:
-		return time.Time{}, errEnded
-	case <-ctx.Done():
-		return time.Time{}, ctx.Err()
-	}
-	select {
-	case c := <-answer:
-		return c.until, c.err
-	case <-ctx.Done():
-		return time.Time{}, ctx.Err()
-	}
-}
-
-// prove renews the Lease and returns when the last renewal before the given time was sent, if the
-// chain of renewals since then is unbroken.
-func (k *Keeper) prove(ctx context.Context, before time.Time) (until time.Time, err error) {
-	for _, sent := range k.chain {
-		if sent.Before(before) {
-			until = sent
-		}
-	}
-	if until.IsZero() {
-		return until, ErrUnproven
-	}
-	breaks := k.breaks
-	err = k.renew(ctx)
-	switch {
-	case k.breaks != breaks:
-		return time.Time{}, ErrUnproven
-	case err != nil:
-		return time.Time{}, err
-	}
-	return until, nil
+	return !k.renewed.IsZero() && len(k.attempts) == 0 && maps.Equal(k.annotations, k.Annotations())
 }
 
 // renew stores the desired Lease. If another client has written the Lease since the last renewal,
@@ -291,14 +211,14 @@ func (k *Keeper) attempt(ctx context.Context) error {
 		}
 	}
 	sent := attempt{time.Now(), k.Annotations()}
-	written, err := k.write(ctx, k.renewed(sent))
+	written, err := k.write(ctx, k.next(sent))
 	switch {
 	case err == nil:
-		k.extend(written, sent)
+		k.succeed(written, sent)
 		k.takeovers.Forget(k.config.Name)
 		return nil
 	case apierrors.IsNotFound(err):
-		k.restart(nil)
+		k.replaced(nil)
 	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
 		if readErr := k.read(ctx); readErr != nil {
 			return readErr
@@ -317,16 +237,13 @@ func (k *Keeper) write(ctx context.Context, l *coordinationv1.Lease) (*coordinat
 	return k.leases.Update(ctx, l, metav1.UpdateOptions{})
 }
 
-// extend records a successful renewal that is the first one or was conditional on the one before.
-func (k *Keeper) extend(stored *coordinationv1.Lease, sent attempt) {
-	k.stored, k.annotations, k.attempts, k.chain = stored, sent.annotations, nil, append(k.chain, sent.at)
-	k.latest.Store(stored)
-	if len(k.chain) == 1 {
+// succeed records a successful renewal.
+func (k *Keeper) succeed(stored *coordinationv1.Lease, sent attempt) {
+	if k.renewed.IsZero() {
 		k.first.Store(stored)
 	}
-	if len(k.chain) > maxChain {
-		k.chain = k.chain[1:]
-	}
+	k.stored, k.annotations, k.attempts, k.renewed = stored, sent.annotations, nil, sent.at
+	k.latest.Store(stored)
 	k.remember(stored, sent.at)
 	k.config.Renewed()
 }
@@ -339,7 +256,7 @@ func (k *Keeper) remember(stored *coordinationv1.Lease, sent time.Time) {
 		k.sent = map[string]time.Time{}
 	}
 	k.sent[stored.ResourceVersion], k.last = sent, sent
-	maps.DeleteFunc(k.sent, func(_ string, at time.Time) bool { return sent.Sub(at) > maxChain*RenewPeriod(k.config.Duration) })
+	maps.DeleteFunc(k.sent, func(_ string, at time.Time) bool { return sent.Sub(at) > maxRemembered*RenewPeriod(k.config.Duration) })
 }
 
 // SentAt returns when the renewal that created this version of the shard's Lease was sent. It
@@ -351,13 +268,9 @@ func (k *Keeper) SentAt(l *coordinationv1.Lease) (sent time.Time, ok bool) {
 	return sent, ok
 }
 
-// restart records a version that another client has stored, or nil if the Lease is gone. The next
-// renewal starts a new chain.
-func (k *Keeper) restart(stored *coordinationv1.Lease) {
-	if len(k.chain) > 0 {
-		k.breaks++
-	}
-	k.stored, k.attempts, k.chain = stored, nil, nil
+// replaced records a version that another client has stored, or nil if the Lease is gone.
+func (k *Keeper) replaced(stored *coordinationv1.Lease) {
+	k.stored, k.attempts, k.renewed = stored, nil, time.Time{}
 	if stored != nil && Holder(stored) != k.config.Name && k.first.Load() != nil {
 		k.config.Lost()
 	}
@@ -384,12 +297,11 @@ func (k *Keeper) HasStored(l *coordinationv1.Lease) bool {
 }
 
 // read reads the Lease after another write of it. The writer may be an earlier attempt of this
-// shard whose response was lost; the chain then continues. It returns errTaken while another client
-// holds the Lease.
+// shard whose response was lost. It returns errTaken while another client holds the Lease.
 func (k *Keeper) read(ctx context.Context) error {
 	stored, err := k.leases.Get(ctx, k.config.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		k.restart(nil)
+		k.replaced(nil)
 		return nil
 	}
 	if err != nil {
@@ -399,9 +311,9 @@ func (k *Keeper) read(ctx context.Context) error {
 	case k.stored != nil && k.stored.UID == stored.UID && k.stored.ResourceVersion == stored.ResourceVersion:
 		// Nothing has changed. An attempt may still be in flight.
 	case ok:
-		k.extend(stored, sent)
+		k.succeed(stored, sent)
 	default:
-		k.restart(stored)
+		k.replaced(stored)
 	}
 	if holder := Holder(stored); holder == "" || holder == k.config.Name {
 		return nil
@@ -428,8 +340,8 @@ func (k *Keeper) attempted(stored *coordinationv1.Lease) (sent attempt, ok bool)
 	return attempt{}, false
 }
 
-// renewed returns the Lease to store next.
-func (k *Keeper) renewed(send attempt) *coordinationv1.Lease {
+// next returns the Lease to store next.
+func (k *Keeper) next(send attempt) *coordinationv1.Lease {
 	l := &coordinationv1.Lease{}
 	if k.stored != nil {
 		l = k.stored.DeepCopy()
@@ -462,7 +374,7 @@ func (k *Keeper) release(ctx context.Context) error {
 	if k.abandoned.Load() || k.stored == nil && len(k.attempts) == 0 {
 		return nil
 	}
-	if len(k.chain) == 0 || len(k.attempts) > 0 {
+	if k.renewed.IsZero() || len(k.attempts) > 0 {
 		if err := k.read(ctx); err != nil {
 			return err
 		}

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	toolscache "k8s.io/client-go/tools/cache"
 
-	"nodekeeper.dev/internal/daemon/signal"
 )
 
 // ErrRewound means that the state in this process belongs to a lost future. The process must be
@@ -24,11 +23,9 @@ var ErrRewound = errors.New("the cluster was rewound, as by a restore of etcd fr
 // Detector report that nothing was rewound.
 type Detector struct {
 	proof    chan error // holds the first proof
-	resumed  signal.Signal
 	restarts prometheus.Counter
 
 	mu          sync.Mutex
-	evidence    Evidence
 	rewound     bool
 	interrupted map[*stream]bool
 	// alive is when any watch last delivered an event or resumed without an interruption, and
@@ -38,22 +35,17 @@ type Detector struct {
 	// resumedAt is when any watch last resumed after it had ended early, with or without an
 	// interruption.
 	resumedAt time.Time
-	periods   periods
+	// confirmedFrom is when the last interruption of any watch ended. What was observed before is
+	// unconfirmed.
+	confirmedFrom time.Time
 }
 
-// New returns a Detector without evidence: [Detector.SetEvidence] sets it.
+// New returns a Detector.
 func New() *Detector {
 	return &Detector{
-		proof: make(chan error, 1), resumed: signal.New(), restarts: newRestarts(),
+		proof: make(chan error, 1), restarts: newRestarts(),
 		interrupted: map[*stream]bool{}, aliveOf: map[*stream]time.Time{},
 	}
-}
-
-// SetEvidence sets the evidence. Call it before Run.
-func (d *Detector) SetEvidence(evidence Evidence) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.evidence = evidence
 }
 
 // NewInformer is the type of cache.Options.NewInformer.
@@ -83,14 +75,9 @@ func (d *Detector) Requests(lw toolscache.ListerWatcher) toolscache.ListerWatche
 	return &stream{ListerWatcher: lw, lw: toolscache.ToListerWatcherWithContext(lw), detector: d}
 }
 
-// Run requests evidence after each interruption. It returns an error when the cluster was rewound,
-// in which case the process must exit, and nil when ctx is done.
+// Run returns an error when the cluster was rewound, in which case the process must exit, and nil
+// when ctx is done.
 func (d *Detector) Run(ctx context.Context) error {
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	wg.Go(func() { d.confirm(ctx) })
 	select {
 	case <-ctx.Done():
 		return nil
@@ -119,7 +106,7 @@ func (d *Detector) Unconfirmed(observedAt time.Time) bool {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.rewound || len(d.interrupted) > 0 || d.periods.covers(observedAt)
+	return d.rewound || len(d.interrupted) > 0 || observedAt.Before(d.confirmedFrom)
 }
 
 // LastResumed returns when a watch last resumed after it had ended early, or zero if none has. A
@@ -201,9 +188,6 @@ func (d *Detector) deliveredWithin(moment time.Duration) bool {
 func (d *Detector) interrupt(s *stream) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(d.interrupted) == 0 {
-		d.periods.begin(d.alive)
-	}
 	d.interrupted[s] = true
 }
 
@@ -222,9 +206,5 @@ func (d *Detector) resume(s *stream, wasCut bool) {
 	// A watch that was only reopened proves nothing about the time before: etcd may be a restored
 	// one, and other watches must find that out for themselves.
 	delete(d.interrupted, s)
-	if len(d.interrupted) > 0 {
-		return
-	}
-	d.periods.resume(now)
-	d.resumed.Send()
+	d.confirmedFrom = now
 }

@@ -19,15 +19,5 @@
 // A restored etcd may have been written to for so long that its resourceVersion is higher than the
 // lost future's. So everything that a process observed before an interruption is unconfirmed
 // afterwards, and needs a live read before anything is written because of it
-// ([Detector.Unconfirmed]). [Evidence] ends that at once for nearly all of it. A restore ends every
-// watch, so while any watch delivers events there was none. If the evidence proves that an earlier
-// write is still part of the cluster's history, so is everything that was observed before the
-// write:
-//
-//	renewal      last delivery    watch ends      watch resumes
-//	   |               |              |                 |
-//	---+---------------+--------------+-----------------+------> time
-//	   |<-------- unconfirmed until a live read ------->|
-//
-// Without evidence, everything that was observed before the watch resumed stays unconfirmed.
+// ([Detector.Unconfirmed]). Only work that was pending then costs such a read.
 package rewind
