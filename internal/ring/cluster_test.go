@@ -3,7 +3,6 @@ package ring_test
 import (
 	"context"
 	"errors"
-	"maps"
 	"strconv"
 	"sync"
 	"testing"
@@ -85,25 +84,6 @@ func (c *cluster) put(l *coordinationv1.Lease) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.store(watch.Modified, l)
-}
-
-// backup is a copy of etcd's state.
-type backup struct {
-	revision int
-	leases   map[string]*coordinationv1.Lease
-}
-
-func (c *cluster) backUp() backup {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return backup{c.revision, maps.Clone(c.leases)}
-}
-
-// restore restores the state of the cluster, including resourceVersions.
-func (c *cluster) restore(b backup) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.revision, c.leases = b.revision, maps.Clone(b.leases)
 }
 
 // link is one process's connection to the cluster.

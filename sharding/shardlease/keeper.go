@@ -35,11 +35,11 @@ var errTaken = errors.New("another client has taken over the Lease")
 //
 // All fields from stored on belong to the goroutine of Run.
 type Keeper struct {
-	leases   coordinationv1client.LeaseInterface
-	config   Config
-	changed  signal.Signal // receives a value when the annotations change
-	wanted   signal.Signal // receives a value to request a renewal
-	ended    chan struct{}
+	leases  coordinationv1client.LeaseInterface
+	config  Config
+	changed signal.Signal // receives a value when the annotations change
+	wanted  signal.Signal // receives a value to request a renewal
+	ended   chan struct{}
 	// first is the Lease as stored by the first renewal since another client has written it.
 	first atomic.Pointer[coordinationv1.Lease]
 	// latest is the Lease as stored by the last renewal.
