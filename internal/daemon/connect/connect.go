@@ -26,6 +26,9 @@ func Config(program, kubeconfig string) (*rest.Config, error) {
 	// No client-side rate limit: the API server's priority and fairness distributes its capacity,
 	// and a limit here would only delay restores.
 	cfg.QPS = -1
+	// Since Kubernetes 1.37 the API server compresses a watch that begins with the existing objects,
+	// each event by itself, for as long as it lasts (feature gate WatchListCompression).
+	cfg.DisableCompression = true
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return sendOnce{next} })
 	return cfg, nil
 }
