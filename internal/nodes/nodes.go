@@ -27,7 +27,7 @@ import (
 // read.
 var ErrStale = errors.New("the node has changed since it was read")
 
-// Nodes reads and writes the metadata of Nodes. It is safe for concurrent use.
+// Nodes reads and writes Nodes. It is safe for concurrent use.
 type Nodes struct {
 	// Client reads and writes the API server directly, without a cache.
 	Client client.Client
@@ -51,14 +51,31 @@ func Reference(node string, uid types.UID) *corev1.ObjectReference {
 // Get returns a Node, or nil if it does not exist.
 func (n *Nodes) Get(ctx context.Context, name string) (*nodeview.Node, error) {
 	whole := &corev1.Node{}
-	err := n.Client.Get(ctx, types.NamespacedName{Name: name}, whole)
-	if apierrors.IsNotFound(err) {
-		return nil, nil // "no Node" is one of the decision's inputs, not an error
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading node %q: %w", name, err)
+	if isThere, err := n.read(ctx, name, whole); err != nil || !isThere {
+		return nil, err
 	}
 	return n.View.OfWhole(whole, time.Now()), nil
+}
+
+// GetMetadata is like Get, but reads much less: the Node is not whole, see [nodeview.Node].
+func (n *Nodes) GetMetadata(ctx context.Context, name string) (*nodeview.Node, error) {
+	node := Metadata(name)
+	if isThere, err := n.read(ctx, name, node); err != nil || !isThere {
+		return nil, err
+	}
+	return n.View.OfMetadata(node), nil
+}
+
+// read reads a Node into an object. It reports whether the Node exists.
+func (n *Nodes) read(ctx context.Context, name string, into client.Object) (isThere bool, err error) {
+	err = n.Client.Get(ctx, types.NamespacedName{Name: name}, into)
+	if apierrors.IsNotFound(err) {
+		return false, nil // "no Node" is one of the decision's inputs, not an error
+	}
+	if err != nil {
+		return false, fmt.Errorf("reading node %q: %w", name, err)
+	}
+	return true, nil
 }
 
 // At returns a Node, nil if it does not exist, and the revision of all Nodes at that time. It needs
@@ -93,7 +110,7 @@ func (n *Nodes) Now(ctx context.Context) (revision.Revision, error) {
 // is needed, which always returns the revision of all Nodes.
 func (n *Nodes) ConfirmEvent(ctx context.Context, t txn.Transaction, lost func(proof string) error) error {
 	var now revision.Revision
-	live, err := n.Get(ctx, t.Node)
+	live, err := n.GetMetadata(ctx, t.Node)
 	if live != nil {
 		now = live.Revision
 	} else if err == nil {

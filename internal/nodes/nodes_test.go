@@ -113,7 +113,7 @@ func TestRelabelOfAChangedNode(t *testing.T) {
 	n := newNodes(t)
 	before := set{"rack": "r1", "goes": "1", "machine": "m1"}
 	wanted := set{"rack": "r2", "comes/here": "1", "machine": "m1", labels.Marker: "7"}
-	recently, longAgo := time.Now(), time.Now().Add(-time.Minute)
+	recently, longAgo := time.Now().Add(time.Hour), time.Now().Add(-time.Minute) // a slow machine must not make it long ago
 	for name, tc := range map[string]struct {
 		change  func(*corev1.Node)
 		readAt  time.Time
@@ -199,7 +199,11 @@ func TestRefusedLabelOfAChangedNodeIsRefused(t *testing.T) {
 	read := create(t, n, set{"rack": "r1"})
 	whole := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: read.Name}}
 	require.NoError(t, n.Client.Patch(t.Context(), whole, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"other":"1"}}}`))))
-	_, err := n.Relabel(t.Context(), read, to(set{"rack": "not a value"}), time.Now())
+	some, err := n.GetMetadata(t.Context(), read.Name)
+	require.NoError(t, err)
+	_, err = n.Relabel(t.Context(), some, to(set{"rack": "r2"}), time.Now())
+	require.ErrorContains(t, err, "only its metadata was read", "its taints would be lost")
+	_, err = n.Relabel(t.Context(), read, to(set{"rack": "not a value"}), time.Now())
 	assert.True(t, nodes.Refused(err), "%v", err)
 }
 

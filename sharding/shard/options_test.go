@@ -64,8 +64,12 @@ const longName = "a-name-that-is-longer-than-the-sixty-three-characters-of-a-lab
 func TestCachesHoldOnlyOwnObjects(t *testing.T) {
 	t.Parallel()
 	const own = "shard.sharding.nodekeeper.dev/website=web-0"
-	s, err := New(&rest.Config{}, Options{Ring: "website", Kinds: []client.Object{&corev1.Secret{}}, Name: "web-0", Namespace: "web-system"})
-	require.NoError(t, err)
+	newShard := func(t *testing.T) *Shard {
+		t.Helper()
+		s, err := New(&rest.Config{}, Options{Ring: "website", Kinds: []client.Object{&corev1.Secret{}}, Name: "web-0", Namespace: "web-system"})
+		require.NoError(t, err)
+		return s
+	}
 	selector := labels.SelectorFromSet
 	for name, tc := range map[string]struct {
 		given         cache.Options
@@ -80,7 +84,7 @@ func TestCachesHoldOnlyOwnObjects(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			filtered, err := s.filtered(tc.given, scheme.Scheme)
+			filtered, err := newShard(t).filtered(tc.given, scheme.Scheme)
 			require.NoError(t, err)
 			require.Len(t, filtered, 1)
 			for _, by := range filtered {
@@ -91,7 +95,7 @@ func TestCachesHoldOnlyOwnObjects(t *testing.T) {
 			}
 		})
 	}
-	_, err = s.filtered(cache.Options{DefaultNamespaces: map[string]cache.Config{"team": {LabelSelector: labels.Everything()}}}, scheme.Scheme)
+	_, err := newShard(t).filtered(cache.Options{DefaultNamespaces: map[string]cache.Config{"team": {LabelSelector: labels.Everything()}}}, scheme.Scheme)
 	assert.ErrorContains(t, err, "repeat it")
 }
 

@@ -353,6 +353,13 @@ func TestUnconfirmedDuringAndAfterInterruption(t *testing.T) {
 		assert.True(t, d.Unconfirmed(start))
 		assert.True(t, d.Unconfirmed(last))
 		assert.False(t, d.Rewound())
+
+		between := time.Now()
+		assert.False(t, d.Unconfirmed(between))
+		time.Sleep(time.Hour)
+		require.NoError(t, resumeFrom(t, lw, "300"))
+		assert.True(t, d.Unconfirmed(between), "it was cut again")
+		assert.False(t, d.Unconfirmed(time.Now()))
 	})
 }
 

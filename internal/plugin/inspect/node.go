@@ -218,8 +218,7 @@ func (c *Cluster) complete(ctx context.Context, found map[string]*Node) error {
 	return nil
 }
 
-// identify reads a Node again with the identity of its machine, if a pending decision may depend on
-// it.
+// identify reads the identity of a Node's machine if a pending decision may depend on it.
 func (c *Cluster) identify(ctx context.Context, n *Node) error {
 	if len(n.Pending) == 0 || n.Live == nil || n.Live.IsWhole ||
 		!preserve.NeedsIdentity([]txn.Transaction{txn.Of(txn.Added, n.Live)}, n.Saved.decisive(), c.View(n.Name).MachineBound) {
@@ -227,7 +226,9 @@ func (c *Cluster) identify(ctx context.Context, n *Node) error {
 	}
 	live, _, err := c.NodeNamed(n.Name).At(ctx, n.Name)
 	if live != nil && live.UID == n.Live.UID {
-		n.Live = live
+		with := *n.Live // the labels must be those from before the records were read
+		with.IsWhole, with.Identity, with.Settled = true, live.Identity, live.Settled
+		n.Live = &with
 	}
 	return err
 }

@@ -2,6 +2,7 @@ package protection
 
 import (
 	"context"
+	"time"
 
 	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/txn"
@@ -28,3 +29,11 @@ func LateEnds(node string, states ...*nodeview.Node) []txn.Transaction {
 func (c *Controller) Save(ctx context.Context, end txn.Transaction) error {
 	return c.save(ctx, end, func(context.Context, []txn.Transaction) error { return nil })
 }
+
+// Unchanged checks whether a Node whose read began at readAt is still the one that was read.
+func (c *Controller) Unchanged(ctx context.Context, read *nodeview.Node, readAt time.Time) error {
+	return c.unchanged(ctx, read, readAt)
+}
+
+// ErrChanged is the error of Unchanged.
+var ErrChanged = errChanged

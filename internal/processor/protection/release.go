@@ -5,8 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"nodekeeper.dev/internal/nodes"
@@ -43,11 +43,12 @@ func (c *Controller) unprotect(ctx context.Context, n *nodeview.Node) error {
 // release stores the last labels of a Node that waits for the finalizer, and removes the finalizer.
 func (c *Controller) release(ctx context.Context, name string) error {
 	for range maxConflicts {
+		readAt := time.Now()
 		n, err := c.Nodes.Get(ctx, name)
 		if err != nil || n == nil || !nodes.WaitsForFinalizer(n) {
 			return err // another process has released it, or it is another incarnation
 		}
-		unchanged := func(ctx context.Context, _ []txn.Transaction) error { return c.unchanged(ctx, n) }
+		unchanged := func(ctx context.Context, _ []txn.Transaction) error { return c.unchanged(ctx, n, readAt) }
 		err = c.save(ctx, txn.EndSeen(n), unchanged)
 		if errors.Is(err, errChanged) {
 			continue
@@ -112,14 +113,14 @@ func (c *Controller) earlierFirst(ctx context.Context, end txn.Transaction, pend
 	return queue.EarlierFirst(pending, func(t queue.Queued) bool { return t.Revision.After(now) }), nil
 }
 
-// unchanged returns errChanged if a Node has changed since it was read. Call it after all other
-// reads: the client retries these while the API server is down, so they may take longer than a
-// restore of etcd.
-func (c *Controller) unchanged(ctx context.Context, read *nodeview.Node) error {
-	if !c.Rewind.Unconfirmed(metav1.Now().Time) {
+// unchanged returns errChanged if a Node whose read began at readAt may have been of a lost future,
+// and is another one now. Call it after all other reads: the client retries these while the API
+// server is down, so they may take longer than a restore of etcd.
+func (c *Controller) unchanged(ctx context.Context, read *nodeview.Node, readAt time.Time) error {
+	if !c.Rewind.Unconfirmed(readAt) {
 		return nil
 	}
-	n, err := c.Nodes.Get(ctx, read.Name)
+	n, err := c.Nodes.GetMetadata(ctx, read.Name)
 	if err != nil {
 		return err
 	}

@@ -3,12 +3,19 @@ package protection_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
+	"nodekeeper.dev/internal/daemon/rewind"
 	"nodekeeper.dev/internal/faults"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodes"
@@ -139,4 +146,30 @@ func TestEndOfANodeThatWasAdmittedTooEarly(t *testing.T) {
 			assert.Equal(t, rack(tc.want), saveEnd(t, live, live, end).Labels)
 		})
 	}
+}
+
+// All watches are cut and resume between the read of the Node and the save of its labels. Meanwhile,
+// etcd may have been restored and have passed the revision that was read.
+func TestNodeOfALostFutureIsNotReleased(t *testing.T) {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: "a", Labels: map[string]string{"rack": "lost"}}}
+	api, past := faults.Fake().WithObjects(node).Build(), rewind.New()
+	c := &protection.Controller{Nodes: &nodes.Nodes{Client: api}, Rewind: past}
+	readAt := time.Now()
+	read, err := c.Nodes.Get(t.Context(), node.Name)
+	require.NoError(t, err)
+	require.NoError(t, api.Get(t.Context(), client.ObjectKeyFromObject(node), node))
+	node.Labels["rack"] = "r1"
+	require.NoError(t, api.Update(t.Context(), node))
+	require.NoError(t, c.Unchanged(t.Context(), read, readAt), "no watch was cut: the write of the Node has its own condition")
+
+	requests := toolscache.ToListerWatcherWithContext(past.Requests(&toolscache.ListWatch{
+		ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
+			return &corev1.NodeList{ListMeta: metav1.ListMeta{ResourceVersion: "900"}}, nil
+		},
+		WatchFuncWithContext: func(context.Context, metav1.ListOptions) (watch.Interface, error) { return watch.NewFake(), nil },
+	}))
+	w, err := requests.WatchWithContext(t.Context(), metav1.ListOptions{ResourceVersion: "300"})
+	require.NoError(t, err)
+	w.Stop()
+	assert.ErrorIs(t, c.Unchanged(t.Context(), read, readAt), protection.ErrChanged)
 }
