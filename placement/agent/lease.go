@@ -64,12 +64,14 @@ func (a *agent) join(ctx context.Context) (k *keeper, last int64, sent time.Time
 	case l.Labels[contract.PoolLabel] != a.Pool:
 		return nil, 0, sent, errForeign
 	case holder == "":
-		l.Spec.HolderIdentity = new(string(a.PodUID) + "/" + string(uuid.NewUUID())[:8])
-		l.Spec.AcquireTime = new(metav1.NowMicro())
-	case strings.HasPrefix(holder, string(a.PodUID)+"/"):
-		last = adopt(l)
-	default:
+		a.beginRun(l)
+	case !strings.HasPrefix(holder, string(a.PodUID)+"/"):
 		return nil, 0, sent, errHeld
+	case a.adopts(l):
+		last = adopt(l)
+	default: // no Worker of the former run is left, because this is the only process of the pod
+		a.beginRun(l)
+		l.Annotations[contract.EndedAnnotation] = holder
 	}
 	k = &keeper{
 		leases: leases, options: &a.Options, incarnation: holderOf(l),
@@ -88,6 +90,21 @@ func (a *agent) join(ctx context.Context) (k *keeper, last int64, sent time.Time
 	return k, last, sent, nil
 }
 
+// beginRun makes a Lease name a new incarnation.
+func (a *agent) beginRun(l *coordinationv1.Lease) {
+	l.Spec.HolderIdentity = new(contract.NewIncarnation(a.PodUID, string(uuid.NewUUID())[:8], a.LeaseDuration))
+	l.Spec.AcquireTime = new(metav1.NowMicro())
+	if l.Annotations == nil {
+		l.Annotations = map[string]string{}
+	}
+}
+
+// adopts reports whether this process may continue the incarnation that a Lease names: the Lease is
+// the same object as when that incarnation began, and has the same duration.
+func (a *agent) adopts(l *coordinationv1.Lease) bool {
+	return l.Annotations[contract.LeaseAnnotation] == string(l.UID) && contract.LeaseDuration(holderOf(l)) == a.LeaseDuration
+}
+
 // adopt prepares a Lease that an earlier process of this pod holds.
 func adopt(l *coordinationv1.Lease) (last int64) {
 	ack, err := contract.DecodeAck([]byte(l.Annotations[contract.AcknowledgedAnnotation]))
@@ -99,8 +116,9 @@ func adopt(l *coordinationv1.Lease) (last int64) {
 	return last
 }
 
-// describe sets what the Lease has of the pod, and renews it.
-func (a *agent) describe(l *coordinationv1.Lease) {
+// describe sets everything that the Lease has of the pod, whatever other clients have written, and
+// renews it.
+func (o *Options) describe(l *coordinationv1.Lease) {
 	if l.Annotations == nil {
 		l.Annotations = map[string]string{}
 	}
@@ -109,12 +127,13 @@ func (a *agent) describe(l *coordinationv1.Lease) {
 			l.Annotations[key] = value
 		}
 	}
-	set(contract.ZoneAnnotation, a.Zone)
+	set(contract.LeaseAnnotation, string(l.UID)) // none yet if the Lease is new
+	set(contract.ZoneAnnotation, o.Zone)
 	set(contract.CapacityAnnotation, "")
-	if a.Capacity > 0 {
-		set(contract.CapacityAnnotation, strconv.Itoa(int(a.Capacity)))
+	if o.Capacity > 0 {
+		set(contract.CapacityAnnotation, strconv.Itoa(int(o.Capacity)))
 	}
-	l.Spec.LeaseDurationSeconds = new(int32(a.LeaseDuration / time.Second)) //nolint:gosec // checked by completed
+	l.Spec.LeaseDurationSeconds = new(int32(o.LeaseDuration / time.Second)) //nolint:gosec // checked by completed
 	l.Spec.RenewTime = new(metav1.NowMicro())
 }
 
@@ -185,13 +204,10 @@ func (k *keeper) renew(ctx context.Context) error {
 // attempt writes the Lease once, conditional on the last known version.
 func (k *keeper) attempt(ctx context.Context) error {
 	next, sent := k.stored.DeepCopy(), time.Now()
-	if next.Annotations == nil {
-		next.Annotations = map[string]string{}
-	}
+	k.options.describe(next)
 	if ack := k.wanted(); ack != "" {
 		next.Annotations[contract.AcknowledgedAnnotation] = ack
 	}
-	next.Spec.RenewTime = new(metav1.NewMicroTime(sent))
 	stored, err := k.leases.Update(ctx, next, metav1.UpdateOptions{})
 	if apierrors.IsNotFound(err) {
 		return errLost

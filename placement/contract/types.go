@@ -18,6 +18,10 @@ const (
 	// EndedAnnotation is the key of the annotation on the Lease that names the last incarnation
 	// known to have ended.
 	EndedAnnotation = "placement.nodekeeper.dev/ended"
+	// LeaseAnnotation is the key of the annotation on the Lease with the UID of that Lease. A
+	// restarted process adopts an incarnation only if it is right: a Lease that was created again
+	// from a copy names an incarnation that may have ended.
+	LeaseAnnotation = "placement.nodekeeper.dev/lease"
 	// ZoneAnnotation is the key of the annotation on the Lease with the zone of the pod.
 	ZoneAnnotation = "placement.nodekeeper.dev/zone"
 	// CapacityAnnotation is the key of the annotation on the Lease with the capacity of the pod.

@@ -21,7 +21,7 @@ import (
 func (p *pass) createContracts(ctx context.Context) {
 	var pods []string
 	for pod, v := range p.members {
-		if v.parsed.holder != "" && p.contracts[pod] == nil {
+		if v.parsed.holder != "" && p.contracts[pod] == nil && p.mayTry("create "+pod, "") {
 			pods = append(pods, pod)
 		}
 	}
@@ -31,15 +31,16 @@ func (p *pass) createContracts(ctx context.Context) {
 	for i, pod := range pods {
 		switch {
 		case errs[i] != nil:
-			p.retry(ctx, errs[i], "Creating a contract failed", "pod", pod)
+			p.failed(ctx, "create "+pod, "", errs[i], "Creating a contract failed", "pod", pod)
 		case created[i].Labels[contract.PoolLabel] != p.Name:
-			p.wake(retryPeriod)
+			p.delay("create "+pod, "")
 			if !p.foreign[pod] {
 				p.foreign[pod] = true
 				logr.FromContextOrDiscard(ctx).Info("The ConfigMap with the name of a pod does not belong to the pool, so the pod gets no work", "pod", pod)
 			}
 		default:
 			delete(p.foreign, pod)
+			delete(p.failures, "create "+pod)
 			p.have(pod, created[i])
 		}
 	}
@@ -170,10 +171,13 @@ func (p *pass) reference(pod string, uid types.UID) *contract.Reference {
 // readLive reads resources from the API server. It reports whether any was read.
 func (p *pass) readLive(ctx context.Context, reads map[types.UID]*contract.Reference) bool {
 	uids := slices.Sorted(maps.Keys(reads))
-	found, errs := make([]*unstructured.Unstructured, len(uids)), make([]error, len(uids))
+	found, errs, try := make([]*unstructured.Unstructured, len(uids)), make([]error, len(uids)), make([]bool, len(uids))
+	for i, uid := range uids {
+		try[i] = p.mayTry("read "+string(uid), "")
+	}
 	inParallel(ctx, len(uids), func(ctx context.Context, i int) {
 		if ref := reads[uids[i]]; ref != nil {
-			if k := p.kindOf(ref); k != nil && ref.Namespace == p.Namespace {
+			if k := p.kindOf(ref); k != nil && ref.Namespace == p.Namespace && try[i] {
 				found[i], errs[i] = k.client.Get(ctx, ref.Name, metav1.GetOptions{})
 			}
 		}
@@ -185,8 +189,9 @@ func (p *pass) readLive(ctx context.Context, reads map[types.UID]*contract.Refer
 			delete(p.byUID, uid)
 			p.resources = slices.DeleteFunc(p.resources, func(v *version[*resource]) bool { return v.uid == uid })
 		case errs[i] != nil:
-			p.retry(ctx, errs[i], "Reading a resource failed", "resource", reads[uid].Name)
+			p.failed(ctx, "read "+string(uid), "", errs[i], "Reading a resource failed", "resource", reads[uid].Name)
 		case found[i] != nil:
+			delete(p.failures, "read "+string(uid))
 			p.goOnWith(p.kindOf(reads[uid]).store.wrote(found[i]), p.byUID[uid])
 		}
 	}
@@ -211,7 +216,7 @@ func (p *pass) noteTooLarge(plans map[string]contract.Plan) {
 func (p *pass) apply(ctx context.Context, plans map[string]contract.Plan) {
 	var pods []string
 	for pod, plan := range plans {
-		if plan.Action == contract.Update || plan.Action == contract.Delete {
+		if (plan.Action == contract.Update || plan.Action == contract.Delete) && p.mayTry("contract "+pod, p.contracts[pod].resourceVersion) {
 			pods = append(pods, pod)
 		}
 	}
@@ -224,8 +229,9 @@ func (p *pass) apply(ctx context.Context, plans map[string]contract.Plan) {
 	for i, pod := range pods {
 		switch {
 		case errs[i] != nil:
-			p.retry(ctx, errs[i], "Writing a contract failed", "pod", pod)
+			p.failed(ctx, "contract "+pod, p.contracts[pod].resourceVersion, errs[i], "Writing a contract failed", "pod", pod)
 		case written[i] != nil:
+			delete(p.failures, "contract "+pod)
 			p.have(pod, written[i])
 		default:
 			logr.FromContextOrDiscard(ctx).Info("Deleted a malformed contract", "pod", pod)

@@ -34,9 +34,6 @@ import (
 const (
 	// passPeriod is the least time between the beginnings of two passes.
 	passPeriod = 50 * time.Millisecond
-	// retryPeriod is the delay before a pass is repeated in which a request failed, and before the
-	// API server is asked again for a kind that it does not serve.
-	retryPeriod = time.Second
 	// requestTimeout bounds a request.
 	requestTimeout = 10 * time.Second
 	// parallel is how many requests a pass sends at a time.

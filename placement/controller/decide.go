@@ -45,10 +45,12 @@ func (p *pass) decide(ctx context.Context) []change {
 		}
 		status, err := p.decideOne(r, sets[string(v.uid)], next[string(v.uid)])
 		if err != nil {
-			p.retry(ctx, err, "Deciding failed", "resource", klog.KObj(r.object))
+			if p.mayTry("decide "+string(v.uid), v.resourceVersion) {
+				p.failed(ctx, "decide "+string(v.uid), v.resourceVersion, err, "Deciding failed", "resource", klog.KObj(r.object))
+			}
 			continue
 		}
-		if p.report(v, &status) {
+		if p.report(v, &status) && p.mayTry("status "+string(v.uid), v.resourceVersion) {
 			changes = append(changes, change{v, status})
 		}
 	}
@@ -166,9 +168,10 @@ func (p *pass) writeStatuses(ctx context.Context, changes []change) {
 	for i, c := range changes {
 		r := c.version.parsed
 		if errs[i] != nil {
-			p.retry(ctx, errs[i], "Writing a status failed", "resource", klog.KObj(r.object))
+			p.failed(ctx, "status "+string(c.version.uid), c.version.resourceVersion, errs[i], "Writing a status failed", "resource", klog.KObj(r.object))
 			continue
 		}
+		delete(p.failures, "status "+string(c.version.uid))
 		p.goOnWith(r.kind.store.wrote(answers[i]), c.version)
 		if status, err := decodeStatus(answers[i], r.kind.StatusPath); err != nil || !isSameDecision(&status, &c.status) || !isSameVerdict(status.Conditions, c.status.Conditions) || !isSameDetail(&status, &c.status) {
 			r.kind.pruned = true

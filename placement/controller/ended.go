@@ -8,6 +8,7 @@ import (
 	"github.com/go-logr/logr"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nodekeeper.dev/placement"
@@ -20,18 +21,12 @@ const deadAfter = 2
 // takeOver takes over the Leases of pods that have not renewed them for twice their duration, so
 // that they cannot be renewed any longer: the incarnations have ended.
 func (p *pass) takeOver(ctx context.Context) {
+	p.watchSilent(ctx)
 	var dead []*version[*member]
-	for _, v := range p.members {
-		if v.parsed.holder == "" {
-			continue
+	for pod, v := range p.members {
+		if p.isDead(v) && p.mayTry("take over "+pod, v.resourceVersion) {
+			dead = append(dead, v)
 		}
-		if left := deadAfter*v.parsed.duration - p.now.Sub(v.at); left > 0 {
-			if !isHeldAt(v, p.now) {
-				p.wake(left)
-			}
-			continue
-		}
-		dead = append(dead, v)
 	}
 	if len(dead) == 0 {
 		return
@@ -50,19 +45,21 @@ func (p *pass) takeOver(ctx context.Context) {
 		}
 	})
 	for i, v := range dead {
+		pod := v.parsed.lease.Name
 		if errs[i] != nil { // a conflict: the pod lives, or another controller was faster
-			p.retry(ctx, errs[i], "Taking over a Lease failed", "pod", v.parsed.lease.Name)
+			p.failed(ctx, "take over "+pod, v.resourceVersion, errs[i], "Taking over a Lease failed", "pod", pod)
 			continue
 		}
+		delete(p.failures, "take over "+pod)
 		p.ended[v.parsed.holder] = true
-		logr.FromContextOrDiscard(ctx).Info("Took over the Lease of a dead pod", "pod", v.parsed.lease.Name, "incarnation", v.parsed.holder)
+		logr.FromContextOrDiscard(ctx).Info("Took over the Lease of a dead pod", "pod", pod, "incarnation", v.parsed.holder)
 	}
 	p.seeMembers()
 }
 
 // survey determines which incarnations in decisions have ended. As long as a Lease names an
 // incarnation, it has not ended, whatever was known before. An incarnation that no Lease has named
-// for twice the lease duration, confirmed by a live read, has ended.
+// for twice its lease duration, confirmed by a live read, has ended.
 func (p *pass) survey(ctx context.Context) {
 	named := map[string]string{} // the pod by incarnation
 	for _, v := range p.resources {
@@ -76,7 +73,7 @@ func (p *pass) survey(ctx context.Context) {
 	}
 	var overdue []string
 	for incarnation, pod := range named {
-		if p.isOverdue(incarnation, pod) {
+		if p.isOverdue(incarnation, pod) && p.mayTry("find "+incarnation, "") {
 			overdue = append(overdue, incarnation)
 		}
 	}
@@ -85,6 +82,11 @@ func (p *pass) survey(ctx context.Context) {
 	for incarnation := range p.ended {
 		if _, ok := named[incarnation]; !ok {
 			delete(p.ended, incarnation)
+		}
+	}
+	for incarnation := range p.durations {
+		if _, ok := named[incarnation]; !ok && p.holders[incarnation] == "" {
+			delete(p.durations, incarnation)
 		}
 	}
 	for incarnation := range p.unnamed {
@@ -102,12 +104,9 @@ func (p *pass) isOverdue(incarnation, pod string) bool {
 		delete(p.ended, incarnation)
 		return false
 	}
-	m, duration := p.members[pod], defaultDuration
-	if m != nil {
-		duration = m.parsed.duration
-		if m.parsed.ended == incarnation {
-			p.ended[incarnation] = true
-		}
+	m := p.members[pod]
+	if m != nil && m.parsed.ended == incarnation {
+		p.ended[incarnation] = true
 	}
 	if p.ended[incarnation] {
 		return false
@@ -116,18 +115,39 @@ func (p *pass) isOverdue(incarnation, pod string) bool {
 	if !ok {
 		since, p.unnamed[incarnation] = p.now, p.now
 	}
-	left := deadAfter*duration - p.now.Sub(since)
+	left := deadAfter*p.durationOfLost(incarnation, m) - p.now.Sub(since)
 	if left > 0 {
 		p.wake(left)
 	}
 	return left <= 0
 }
 
+// durationOfLost returns the lease duration of an incarnation that no Lease names, at least: the
+// one that was seen, or that its name has, or else that of its pod now. Without any of them, it is
+// the default.
+func (p *pass) durationOfLost(incarnation string, m *version[*member]) time.Duration {
+	if seen := p.durations[incarnation]; seen > 0 {
+		return seen
+	}
+	if named := contract.LeaseDuration(incarnation); named > 0 {
+		return named
+	}
+	if m != nil {
+		return max(m.parsed.duration, defaultDuration)
+	}
+	return defaultDuration
+}
+
 // confirm reads the Leases of overdue incarnations.
 func (p *pass) confirm(ctx context.Context, overdue []string, podOf map[string]string) {
 	errs, ended := make([]error, len(overdue)), make([]bool, len(overdue))
 	inParallel(ctx, len(overdue), func(ctx context.Context, i int) {
-		lease, err := p.leases.Leases(p.Namespace).Get(ctx, podOf[overdue[i]], metav1.GetOptions{})
+		pod := podOf[overdue[i]]
+		if len(apivalidation.NameIsDNSSubdomain(pod, false)) > 0 {
+			ended[i] = true // an edited status: there is no Lease of such a name
+			return
+		}
+		lease, err := p.leases.Leases(p.Namespace).Get(ctx, pod, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):
 			ended[i] = true
@@ -138,14 +158,15 @@ func (p *pass) confirm(ctx context.Context, overdue []string, podOf map[string]s
 		}
 	})
 	for i, incarnation := range overdue {
-		if ended[i] {
+		switch {
+		case ended[i]:
 			p.ended[incarnation] = true
+			delete(p.failures, "find "+incarnation)
 			logr.FromContextOrDiscard(ctx).Info("No Lease names an incarnation any longer", "pod", podOf[incarnation], "incarnation", incarnation)
-		}
-		if errs[i] != nil {
-			p.retry(ctx, errs[i], "Reading a Lease failed", "pod", podOf[incarnation])
-		} else if !ended[i] {
-			p.wake(time.Second) // the cache is behind
+		case errs[i] != nil:
+			p.failed(ctx, "find "+incarnation, "", errs[i], "Reading a Lease failed", "pod", podOf[incarnation])
+		default:
+			p.delay("find "+incarnation, "") // the cache is behind, or the Lease has lost its label
 		}
 	}
 }

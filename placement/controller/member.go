@@ -12,7 +12,7 @@ import (
 	"nodekeeper.dev/placement/contract"
 )
 
-// defaultDuration is the lease duration of a pod whose Lease does not have any.
+// defaultDuration is the lease duration of an incarnation if neither its name nor its Lease has it.
 const defaultDuration = 15 * time.Second
 
 // member is the Lease of a pod.
@@ -40,7 +40,9 @@ func parseMember(o metav1.Object) *member {
 	if l.Spec.HolderIdentity != nil {
 		m.holder = *l.Spec.HolderIdentity
 	}
-	if l.Spec.LeaseDurationSeconds != nil && *l.Spec.LeaseDurationSeconds > 0 {
+	if named := contract.LeaseDuration(m.holder); named > 0 {
+		m.duration = named // which holds for the whole incarnation
+	} else if l.Spec.LeaseDurationSeconds != nil && *l.Spec.LeaseDurationSeconds > 0 {
 		m.duration = time.Duration(*l.Spec.LeaseDurationSeconds) * time.Second
 	}
 	if capacity, err := strconv.ParseInt(l.Annotations[contract.CapacityAnnotation], 10, 32); err == nil && capacity > 0 {
@@ -56,11 +58,6 @@ func parseMember(o metav1.Object) *member {
 func isMoreThanRenewal(before, after *version[*member]) bool {
 	b, a := before.parsed, after.parsed
 	return b.holder != a.holder || b.duration != a.duration || after.at.Sub(before.at) >= b.duration || !maps.Equal(b.lease.Annotations, a.lease.Annotations)
-}
-
-// isHeldAt reports whether a Lease is held and renewed, at a time.
-func isHeldAt(v *version[*member], now time.Time) bool {
-	return v.parsed.holder != "" && now.Sub(v.at) < v.parsed.duration
 }
 
 // stored is the ConfigMap of a contract.

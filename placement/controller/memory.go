@@ -23,6 +23,12 @@ type memory struct {
 	// names an incarnation.
 	ended   map[string]bool
 	unnamed map[string]time.Time
+	// durations holds the longest lease duration that was seen of an incarnation, and vigils, by
+	// the pod, the observations of Leases that are not renewed.
+	durations map[string]time.Duration
+	vigils    map[string]*vigil
+	// failures holds requests that failed.
+	failures map[string]*failure
 
 	// tooLarge holds resources whose entries did not fit into a contract.
 	tooLarge map[types.UID]bool
@@ -50,7 +56,8 @@ type freshness struct {
 func newMemory() memory {
 	return memory{
 		observed: map[string]*observation{}, fresh: map[types.UID]freshness{}, gone: map[types.UID]bool{},
-		ended: map[string]bool{}, unnamed: map[string]time.Time{},
+		ended: map[string]bool{}, unnamed: map[string]time.Time{}, durations: map[string]time.Duration{}, vigils: map[string]*vigil{},
+		failures: map[string]*failure{},
 		tooLarge: map[types.UID]bool{}, detailed: map[types.UID]time.Time{}, foreign: map[string]bool{},
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -56,14 +55,6 @@ func (p *pass) wake(d time.Duration) {
 	}
 }
 
-// retry makes the next pass come soon, because a request failed.
-func (p *pass) retry(ctx context.Context, err error, what string, keysAndValues ...any) {
-	p.wake(retryPeriod)
-	if ctx.Err() == nil {
-		logr.FromContextOrDiscard(ctx).Info(what, append(keysAndValues, "error", err.Error())...)
-	}
-}
-
 // see takes everything that the stores have.
 func (p *pass) see() {
 	p.contracts = p.loop.contracts.all()
@@ -98,6 +89,7 @@ func (p *pass) seeMembers() {
 	for pod, v := range p.members {
 		if v.parsed.holder != "" {
 			p.holders[v.parsed.holder] = pod
+			p.durations[v.parsed.holder] = p.duration(v)
 		}
 	}
 }
@@ -108,6 +100,12 @@ func (p *pass) forget() {
 	for _, v := range p.contracts {
 		for i := range v.parsed.contract.Entries {
 			listed[v.parsed.contract.Entries[i].UID] = true
+		}
+	}
+	p.forgetFailures()
+	for pod := range p.vigils {
+		if p.members[pod] == nil {
+			delete(p.vigils, pod)
 		}
 	}
 	for pod := range p.foreign {
@@ -185,7 +183,7 @@ func (p *pass) readyPod(r *resource) func(incarnation string) (ready.Pod, bool) 
 			}
 		}
 		m := p.members[pod]
-		return ready.Pod{View: p.view(pod), Working: m.parsed.holder == incarnation && isHeldAt(m, p.now)}, true
+		return ready.Pod{View: p.view(pod), Working: m.parsed.holder == incarnation && p.isHeld(m)}, true
 	}
 }
 
@@ -201,13 +199,13 @@ func (p *pass) schedulePods() {
 		switch {
 		case m.holder == "":
 			pod.State = schedule.Ended
-		case !isHeldAt(v, p.now):
+		case !p.isHeld(v):
 			pod.State = schedule.Closed
 		case m.unschedulable, p.foreign[name]:
 			pod.State = schedule.Leaving
 		}
 		if pod.State == schedule.Open || pod.State == schedule.Leaving {
-			p.wake(m.duration - p.now.Sub(v.at))
+			p.wake(p.duration(v) - p.now.Sub(v.at))
 		}
 		add(pod)
 	}

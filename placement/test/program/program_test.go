@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/placement/contract"
@@ -186,6 +187,45 @@ func TestDeletedLeaseIsLost(t *testing.T) {
 	assert.NotEqual(t, holder, c.holder(t, a), "it joined with a new run")
 }
 
+// TestLeaseThatIsCreatedAgainIsAnother: a copy of a deleted Lease names an incarnation that may have
+// ended, so the agent joins with a new run.
+func TestLeaseThatIsCreatedAgainIsAnother(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, long)
+	a := c.agent("w-0")
+	c.awaitJoined(a)
+	c.create(2)
+	c.await(2, a)
+	old := c.lease(t, a)
+	again := old.DeepCopy()
+	again.ResourceVersion, again.UID = "", ""
+	require.NoError(t, c.Delete(t.Context(), old))
+	require.NoError(t, c.Create(t.Context(), again))
+	require.EventuallyWithT(t, func(t *assert.CollectT) {
+		now := c.lease(t, a)
+		assert.NotEqual(t, *old.Spec.HolderIdentity, *now.Spec.HolderIdentity)
+		assert.Equal(t, string(now.UID), now.Annotations[contract.LeaseAnnotation])
+		assert.Len(t, pids(c.journal(t), a), 4)
+	}, patience, period)
+	c.await(2, a)
+}
+
+// TestEditedLeaseIsCorrected: a shorter duration moves no work, and the next renewal corrects it.
+func TestEditedLeaseIsCorrected(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, long)
+	a, b := c.agent("w-0"), c.agent("w-1")
+	c.awaitJoined(a, b)
+	c.create(4)
+	before := c.await(4, a, b)
+	holder := c.holder(t, a)
+	require.NoError(t, c.Patch(t.Context(), c.lease(t, a), client.RawPatch(types.MergePatchType, []byte(`{"spec":{"leaseDurationSeconds":1}}`))))
+	require.EventuallyWithT(t, func(t *assert.CollectT) { assert.EqualValues(t, long/time.Second, *c.lease(t, a).Spec.LeaseDurationSeconds) }, patience, period)
+	assert.Equal(t, before, c.await(4, a, b))
+	assert.Equal(t, holder, c.holder(t, a))
+	assert.Len(t, c.journal(t), 4)
+}
+
 // TestContractIsMadeAgain: a contract that is deleted or garbled is replaced, and the work goes on
 // meanwhile.
 func TestContractIsMadeAgain(t *testing.T) {
@@ -222,7 +262,7 @@ func TestContractIsMadeAgain(t *testing.T) {
 func TestProgramThatFails(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, long)
-	p := c.agentOf(&pod{name: "w-0", uid: "f3b1"}, "sh", "-c", "echo no broker; exit 3")
+	p := c.agentOf(&pod{name: "w-0", uid: uuid.NewUUID()}, "sh", "-c", "echo no broker; exit 3")
 	c.awaitJoined(p)
 	c.create(1)
 	require.EventuallyWithT(t, func(t *assert.CollectT) {
@@ -242,7 +282,7 @@ func TestProgramThatIgnoresSIGTERM(t *testing.T) {
 	c := newCluster(t, long)
 	const deaf = `trap "" TERM; sleep 1000 & echo $! > "$0"; while :; do sleep 1000; done`
 	file := c.dir + "/pid"
-	p := c.agentOf(&pod{name: "w-0", uid: "f3b2"}, "sh", "-c", deaf, file)
+	p := c.agentOf(&pod{name: "w-0", uid: uuid.NewUUID()}, "sh", "-c", deaf, file)
 	c.awaitJoined(p)
 	c.create(1)
 	require.EventuallyWithT(t, func(t *assert.CollectT) {
@@ -267,10 +307,14 @@ func TestAPIServerIsAway(t *testing.T) {
 	c.awaitJoined(a, b)
 	c.create(4)
 	before := c.await(4, a, b)
+	holder, renewed := c.holder(t, a), c.lease(t, a).Spec.RenewTime.Time
 	require.NoError(t, plane.StopServer(controlplane.APIServer))
 	awaitGone(t, append(pids(c.journal(t), a), pids(c.journal(t), b)...))
+	// The Leases look dead when it is back.
+	require.Eventually(t, func() bool { return time.Since(renewed) > 3*short }, patience, period)
 	require.NoError(t, plane.StartServer(controlplane.APIServer))
 	assert.Equal(t, before, c.await(4, a, b))
+	assert.Equal(t, holder, c.holder(t, a))
 }
 
 // TestFrozenGroupDoesNoHarm: the guard is not in the process group of the agent.
@@ -351,13 +395,14 @@ func TestCalmPoolWritesNothing(t *testing.T) {
 	for range 2 {
 		require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(q), q))
 		versions = append(versions, q.GetResourceVersion()+" "+c.contract(t, a).ResourceVersion)
-		renewed := c.lease(t, a).Spec.RenewTime
-		for renewals := 0; renewals < 3; { // a pass is due before each Lease expires
+		renewed, renewals := c.lease(t, a).Spec.RenewTime, 0
+		require.Eventually(t, func() bool { // a pass is due before each Lease expires
 			now := c.lease(t, a).Spec.RenewTime
 			if !now.Equal(renewed) {
 				renewed, renewals = now, renewals+1
 			}
-		}
+			return renewals == 3
+		}, patience, period)
 	}
 	assert.Equal(t, versions[0], versions[1])
 }
