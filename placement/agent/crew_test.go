@@ -109,7 +109,7 @@ func TestOptionsAreChecked(t *testing.T) {
 	o, err := good.completed()
 	require.NoError(t, err)
 	assert.Equal(t, DefaultLeaseDuration, o.LeaseDuration)
-	o.Renewed(time.Now())
+	o.Renewed(0)
 	for want, change := range map[string]func(*Options){
 		"required":       func(o *Options) { o.Pod = "" },
 		"capacity":       func(o *Options) { o.Capacity = -1 },

@@ -35,20 +35,21 @@ type keeper struct {
 	leases      coordinationv1client.LeaseInterface
 	options     *Options
 	incarnation string
-	changed     signal.Signal  // receives a value when the acknowledgement changes
-	renewed     chan time.Time // receives when the latest renewal was sent
+	changed     signal.Signal      // receives a value when the acknowledgement changes
+	renewed     chan time.Duration // receives when the latest renewal was sent
+	now         func() time.Duration
 
 	mu  sync.Mutex
 	ack string // the acknowledgement that the Lease must have
 
-	// stored belongs to the goroutine of run, and after that to release.
+	// stored belongs to the goroutine of run.
 	stored *coordinationv1.Lease
 }
 
 // join acquires the Lease: it creates it, takes it if it is free, or adopts the incarnation of an
 // earlier process of the same pod. It returns the keeper, the last generation that the process may
 // not go below, and when the write was sent.
-func (a *agent) join(ctx context.Context) (k *keeper, last int64, sent time.Time, err error) {
+func (a *agent) join(ctx context.Context) (k *keeper, last int64, sent time.Duration, err error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), a.renewPeriod())
 	defer cancel()
 	leases := a.leases.Leases(a.Namespace)
@@ -65,7 +66,7 @@ func (a *agent) join(ctx context.Context) (k *keeper, last int64, sent time.Time
 		return nil, 0, sent, errForeign
 	case holder == "":
 		a.beginRun(l)
-	case !strings.HasPrefix(holder, string(a.PodUID)+"/"):
+	case !a.isOwn(holder):
 		return nil, 0, sent, errHeld
 	case a.adopts(l):
 		last = adopt(l)
@@ -75,10 +76,10 @@ func (a *agent) join(ctx context.Context) (k *keeper, last int64, sent time.Time
 	}
 	k = &keeper{
 		leases: leases, options: &a.Options, incarnation: holderOf(l),
-		changed: signal.New(), renewed: make(chan time.Time, 1), ack: l.Annotations[contract.AcknowledgedAnnotation],
+		changed: signal.New(), renewed: make(chan time.Duration, 1), now: a.now, ack: l.Annotations[contract.AcknowledgedAnnotation],
 	}
 	a.describe(l)
-	sent = time.Now()
+	sent = a.now()
 	if isNew {
 		k.stored, err = leases.Create(ctx, l, metav1.CreateOptions{})
 	} else {
@@ -203,7 +204,7 @@ func (k *keeper) renew(ctx context.Context) error {
 
 // attempt writes the Lease once, conditional on the last known version.
 func (k *keeper) attempt(ctx context.Context) error {
-	next, sent := k.stored.DeepCopy(), time.Now()
+	next, sent := k.stored.DeepCopy(), k.now()
 	k.options.describe(next)
 	if ack := k.wanted(); ack != "" {
 		next.Annotations[contract.AcknowledgedAnnotation] = ack
@@ -216,7 +217,7 @@ func (k *keeper) attempt(ctx context.Context) error {
 		return fmt.Errorf("renewing the Lease: %w", err)
 	}
 	k.stored = stored
-	k.options.Renewed(sent.Add(RenewDeadline(k.options.LeaseDuration)))
+	k.options.Renewed(sent + RenewDeadline(k.options.LeaseDuration))
 	select {
 	case <-k.renewed: // not received yet: the new time replaces it
 	default:
@@ -238,30 +239,46 @@ func (k *keeper) read(ctx context.Context) error {
 	return nil
 }
 
-// release releases the Lease: the incarnation has ended, because all of its Workers have returned.
-// It returns nil if the Lease does not name the incarnation any longer.
-func (k *keeper) release(ctx context.Context) error {
+// leave releases the Lease if it still names an incarnation of this pod, which has ended, because
+// all Workers have returned. It returns nil if the Lease names none.
+func (a *agent) leave(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+	defer cancel()
 	for {
-		next := k.stored.DeepCopy()
-		next.Spec.HolderIdentity = new("")
-		if next.Annotations == nil {
-			next.Annotations = map[string]string{}
-		}
-		next.Annotations[contract.EndedAnnotation] = k.incarnation
-		_, err := k.leases.Update(ctx, next, metav1.UpdateOptions{})
-		if apierrors.IsConflict(err) {
-			err = k.read(ctx)
-			if err == nil {
-				continue
-			}
-		}
+		err := a.release(ctx)
 		switch {
-		case err == nil, apierrors.IsNotFound(err), errors.Is(err, errLost):
+		case err == nil, apierrors.IsNotFound(err): // nothing to release, or done
 			return nil
-		case !pause(ctx, k.options.retryPeriod()):
+		case apierrors.IsConflict(err): // another client has changed it meanwhile
+			continue
+		case !pause(ctx, a.retryPeriod()):
 			return fmt.Errorf("releasing the Lease: %w", err)
 		}
 	}
+}
+
+// release is an attempt of leave.
+func (a *agent) release(ctx context.Context) error {
+	leases := a.leases.Leases(a.Namespace)
+	l, err := leases.Get(ctx, a.Pod, metav1.GetOptions{})
+	if err != nil {
+		return err //nolint:wrapcheck // leave does
+	}
+	holder := holderOf(l)
+	if !a.isOwn(holder) || l.Labels[contract.PoolLabel] != a.Pool {
+		return nil
+	}
+	if l.Annotations == nil {
+		l.Annotations = map[string]string{}
+	}
+	l.Annotations[contract.EndedAnnotation], l.Spec.HolderIdentity = holder, new("")
+	_, err = leases.Update(ctx, l, metav1.UpdateOptions{})
+	return err //nolint:wrapcheck // as above
+}
+
+// isOwn reports whether an incarnation is one of this pod.
+func (a *agent) isOwn(incarnation string) bool {
+	return strings.HasPrefix(incarnation, string(a.PodUID)+"/")
 }
 
 // pause waits. It returns false if ctx ends before.

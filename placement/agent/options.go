@@ -57,8 +57,9 @@ type Options struct {
 	// LeaseDuration is in whole seconds. If zero, it is [DefaultLeaseDuration].
 	LeaseDuration time.Duration
 	// Renewed, if set, is called after each renewal of the Lease with the time until which Workers
-	// may run unless the Lease is renewed again. It must not block.
-	Renewed func(until time.Time)
+	// may run unless the Lease is renewed again. It is a time by CLOCK_BOOTTIME, which goes on while
+	// the machine is suspended. Renewed must not block.
+	Renewed func(until time.Duration)
 }
 
 // RenewDeadline returns the time without a renewal after which all Workers are canceled.
@@ -77,7 +78,7 @@ func (o Options) completed() (Options, error) {
 		o.LeaseDuration = DefaultLeaseDuration
 	}
 	if o.Renewed == nil {
-		o.Renewed = func(time.Time) {}
+		o.Renewed = func(time.Duration) {}
 	}
 	switch {
 	case o.Namespace == "" || o.Pool == "" || o.Pod == "" || o.PodUID == "":

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"nodekeeper.dev/placement/contract"
+	"nodekeeper.dev/placement/internal/boottime"
 )
 
 const (
@@ -28,14 +29,15 @@ type agent struct {
 	Options
 
 	worker     Worker
+	now        func() time.Duration // the time by package boottime
 	leases     coordinationv1client.LeasesGetter
 	configMaps corev1client.ConfigMapsGetter
 }
 
 // Run keeps the Lease, follows the contract and runs Workers until ctx ends. It then stops all
-// Workers, releases the Lease and returns nil. If the Lease is lost, Run stops all Workers and
-// joins the pool again. It returns an error if an option is invalid or the Lease could not be
-// released.
+// Workers, releases the Lease and returns nil, also if it has lost the Lease or has not joined the
+// pool. If the Lease is lost, Run stops all Workers and joins the pool again. It returns an error if
+// an option is invalid or the Lease could not be released.
 func Run(ctx context.Context, cfg *rest.Config, o Options, w Worker) error {
 	o, err := o.completed()
 	if err != nil {
@@ -49,7 +51,11 @@ func Run(ctx context.Context, cfg *rest.Config, o Options, w Worker) error {
 	if err != nil {
 		return fmt.Errorf("connecting to %s: %w", cfg.Host, err)
 	}
-	a := &agent{Options: o, worker: w, leases: leases, configMaps: configMaps}
+	return (&agent{Options: o, worker: w, now: boottime.Now, leases: leases, configMaps: configMaps}).run(ctx)
+}
+
+// run is Run with clients.
+func (a *agent) run(ctx context.Context) error {
 	log, reason := logr.FromContextOrDiscard(ctx), ""
 	for ctx.Err() == nil {
 		k, last, sent, err := a.join(ctx)
@@ -63,14 +69,12 @@ func Run(ctx context.Context, cfg *rest.Config, o Options, w Worker) error {
 		}
 		reason = ""
 		log.Info("Joined the pool", "pool", a.Pool, "pod", a.Pod, "incarnation", k.incarnation)
-		a.Renewed(sent.Add(RenewDeadline(a.LeaseDuration)))
-		t := &term{agent: a, keeper: k, last: last, crew: newCrew(w), texts: make(chan string), deadline: time.NewTimer(0)}
+		a.Renewed(sent + RenewDeadline(a.LeaseDuration))
+		t := &term{agent: a, keeper: k, last: last, crew: newCrew(a.worker), texts: make(chan string), deadline: time.NewTimer(0)}
 		t.extend(sent)
-		if err := t.run(ctx); err != nil {
-			return err
-		}
+		t.run(ctx)
 	}
-	return nil
+	return a.leave(ctx)
 }
 
 // term is the time of one incarnation in this process. Its fields belong to the goroutine of run.
@@ -88,20 +92,29 @@ type term struct {
 	acked    int64     // the generation that it has acknowledged
 	ack      string
 
-	until    time.Time // Workers may run until then
+	until    time.Duration // Workers may run until then
 	deadline *time.Timer
-	leaving  bool // it ends and releases the Lease
-	lost     bool // it ends and has no Lease
+	leaving  bool // it ends because Run does
+	lost     bool // it ends because it has lost the Lease
 }
 
 // extend lets Workers run until the deadline of a renewal that was sent at that time.
-func (t *term) extend(sent time.Time) {
-	t.until = sent.Add(RenewDeadline(t.LeaseDuration))
-	t.deadline.Reset(time.Until(t.until))
+func (t *term) extend(sent time.Duration) {
+	t.until = sent + RenewDeadline(t.LeaseDuration)
+	t.deadline.Reset(boottime.Wait(t.until, t.now()))
+}
+
+// isOver reports whether Workers may not run any longer. If they may, it sets the timer again.
+func (t *term) isOver() bool {
+	wait := boottime.Wait(t.until, t.now())
+	if wait > 0 {
+		t.deadline.Reset(wait)
+	}
+	return wait == 0
 }
 
 // run works until ctx ends or the Lease is lost, and all Workers have returned.
-func (t *term) run(ctx context.Context) error {
+func (t *term) run(ctx context.Context) {
 	within, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	ended := make(chan error, 1)
 	var loops sync.WaitGroup
@@ -121,8 +134,10 @@ func (t *term) run(ctx context.Context) error {
 		case err := <-ended:
 			t.lose(ctx, err)
 		case <-t.deadline.C:
-			t.lose(ctx, nil)
-			cancel()
+			if t.isOver() {
+				t.lose(ctx, nil)
+				cancel()
+			}
 		case sent := <-t.keeper.renewed:
 			t.extend(sent)
 		case text := <-t.texts:
@@ -134,17 +149,9 @@ func (t *term) run(ctx context.Context) error {
 		case <-waited.C:
 		}
 		if done := t.step(ctx); done {
-			break
+			return
 		}
 	}
-	cancel()
-	loops.Wait()
-	if t.lost {
-		return nil
-	}
-	release, stop := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
-	defer stop()
-	return t.keeper.release(release)
 }
 
 // lose ends the term. The reason is nil if the Lease was not renewed in time.

@@ -136,7 +136,9 @@ func TestLostIncarnationHasItsOwnDuration(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newLeaseWorld(t, "seen", 50)
 				(&pass{loop: w.loop, now: time.Now()}).seeMembers()
-				w.write("6", func(l *coordinationv1.Lease) { l.Spec.HolderIdentity, l.Spec.LeaseDurationSeconds = &next, new(int32(5)) })
+				w.write("6", func(l *coordinationv1.Lease) {
+					l.Spec.HolderIdentity, l.Spec.LeaseDurationSeconds = &next, new(int32(5))
+				})
 				r := &resource{status: placement.Status{Releasing: []placement.Placement{{PodName: "w-0", Incarnation: holder}}}}
 				for time.Since(w.begun) < want+10*time.Second {
 					p := &pass{loop: w.loop, now: time.Now(), resources: []*version[*resource]{{parsed: r}}}

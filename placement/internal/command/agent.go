@@ -66,7 +66,7 @@ func runAgent(ctx context.Context, cfg *rest.Config, a agent.Options, readyLine 
 	defer g.Close()
 	if err := g.WaitUp(ctx); err != nil {
 		if errors.Is(err, context.Canceled) {
-			return nil // nothing was started
+			return errors.New("ended while the guard of the former agent still runs: the Lease is not released")
 		}
 		return err
 	}

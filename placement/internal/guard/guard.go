@@ -1,6 +1,7 @@
 package guard
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,6 +15,7 @@ import (
 
 	"nodekeeper.dev/internal/daemon/signal"
 	"nodekeeper.dev/placement/agent"
+	"nodekeeper.dev/placement/internal/boottime"
 )
 
 // ErrEnded is returned when the guard process has ended by itself. Programs may still run, so the
@@ -40,19 +42,26 @@ const Command = "guard"
 
 // Guard is the agent's side. It is safe for concurrent use.
 type Guard struct {
-	queue signal.Signal
-	in    io.Closer
-	up    chan struct{} // closed when the guard process can start programs
-	done  chan struct{} // closed when the guard process has ended
+	process *os.Process
+	queue   signal.Signal
+	in      io.Closer
+	up      chan struct{} // closed when the guard process can start programs
+	done    chan struct{} // closed when the guard process has ended
 
 	mu       sync.Mutex
-	pending  []request // to send, in order
+	until    time.Duration // until when programs may run
+	asked    bool          // a ping was sent, and not answered
+	pending  []request     // to send, in order
 	lastID   int64
 	programs map[int64]chan response
 }
 
-// Start starts a guard process. It ends when this process ends.
+// Start starts a guard process. It ends when this process ends. This process becomes the parent of
+// processes that the guard process leaves behind.
 func Start(cfg Config) (*Guard, error) {
+	if err := adoptOrphans(); err != nil {
+		return nil, fmt.Errorf("starting the guard: %w", err)
+	}
 	cmd := exec.Command(cfg.Executable, cfg.args()...) //nolint:gosec,noctx // the own executable; it must outlive any context
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = guardAttributes()
@@ -67,18 +76,20 @@ func Start(cfg Config) (*Guard, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("starting the guard: %w", err)
 	}
-	g := &Guard{queue: signal.New(), in: in, up: make(chan struct{}), done: make(chan struct{}), programs: map[int64]chan response{}}
+	g := &Guard{process: cmd.Process, queue: signal.New(), in: in, up: make(chan struct{}), done: make(chan struct{}), programs: map[int64]chan response{}}
 	go g.write(in)
 	go func() {
 		g.read(out)
 		_ = cmd.Wait() // that it has ended is all that matters
+		killSession(cmd.Process.Pid)
 		close(g.done)
 	}()
+	go g.check(cfg.StopTime)
 	return g, nil
 }
 
 func (c *Config) args() []string {
-	return append([]string{Command, c.Pod, c.StopTime.String(), c.ReadyLine}, c.Program...)
+	return append([]string{Command, modeGuard, c.Pod, c.StopTime.String(), c.ReadyLine}, c.Program...)
 }
 
 // WaitUp waits until the guard process can start programs: no guard of an earlier agent of this pod
@@ -100,13 +111,43 @@ func (g *Guard) Close() { _ = g.in.Close() } // an error means that it is closed
 // Done is closed when the guard process has ended.
 func (g *Guard) Done() <-chan struct{} { return g.done }
 
-// Extend lets programs run until a time. It does not wait.
-func (g *Guard) Extend(until time.Time) {
-	now, err := monotonic()
-	if err != nil {
-		return // the guard ends the programs
+// Extend lets programs run until a time by CLOCK_BOOTTIME. It does not wait.
+func (g *Guard) Extend(until time.Duration) {
+	g.mu.Lock()
+	g.until = until
+	g.mu.Unlock()
+	g.send(request{Op: opExtend, Until: until})
+}
+
+// check kills the guard process if it does not answer while programs run that must have ended, for
+// example because a signal has stopped it.
+func (g *Guard) check(stopTime time.Duration) {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+		case <-g.done:
+			return
+		}
+		now := boottime.Now()
+		g.mu.Lock()
+		until, mustEnd, asked := g.until, len(g.programs) > 0 && now >= g.until, g.asked
+		g.asked = mustEnd
+		g.mu.Unlock()
+		switch {
+		case mustEnd && !asked:
+			g.send(request{Op: opPing})
+		case mustEnd && now >= until+stopTime:
+			_ = g.process.Kill() // it has ended otherwise
+			return
+		}
+		wait := boottime.Wait(until, now)
+		if wait == 0 {
+			wait = boottime.Wait(until+stopTime, now)
+		}
+		timer.Reset(cmp.Or(wait, time.Second))
 	}
-	g.send(request{Op: opExtend, Until: now + int64(time.Until(until))})
 }
 
 // Work runs the program for a virtual replica until ctx is canceled. It returns when no process of
@@ -191,6 +232,9 @@ func (g *Guard) read(out io.Reader) {
 			continue
 		}
 		g.mu.Lock()
+		if r.Event == eventPong {
+			g.asked = false
+		}
 		events := g.programs[r.ID]
 		if r.Event == eventEnded {
 			delete(g.programs, r.ID)

@@ -13,9 +13,11 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"nodekeeper.dev/placement/agent"
 	"nodekeeper.dev/placement/contract"
+	"nodekeeper.dev/placement/internal/boottime"
 )
 
 func TestMain(m *testing.M) {
@@ -39,7 +41,7 @@ func started(t *testing.T, stopTime time.Duration, readyLine, script string) *Gu
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	require.NoError(t, g.WaitUp(ctx))
-	g.Extend(time.Now().Add(time.Hour))
+	g.Extend(boottime.Now() + time.Hour)
 	return g
 }
 
@@ -126,7 +128,7 @@ func TestProgramThatDoesNotStart(t *testing.T) {
 	g, err := Start(Config{Executable: self, Pod: t.Name() + strconv.Itoa(os.Getpid()), StopTime: time.Second, Program: []string{"/no/such/program"}})
 	require.NoError(t, err)
 	t.Cleanup(g.Close)
-	g.Extend(time.Now().Add(time.Hour))
+	g.Extend(boottime.Now() + time.Hour)
 	_, ended := work(t.Context(), g, agent.Replica{})
 	require.ErrorContains(t, await(t, ended), "no such file")
 }
@@ -136,10 +138,10 @@ func TestProgramThatDoesNotStart(t *testing.T) {
 func TestNothingOutlivesTheLease(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "pid")
-	g := started(t, 10*time.Millisecond, "up", `trap "" TERM; sleep 1000 & echo $! > `+file+`; echo up; while :; do sleep 1000; done`)
+	g := started(t, time.Second, "up", `trap "" TERM; sleep 1000 & echo $! > `+file+`; echo up; while :; do sleep 1000; done`)
 	ready, ended := work(t.Context(), g, agent.Replica{})
 	await(t, ready)
-	g.Extend(time.Now())
+	g.Extend(boottime.Now())
 	require.EqualError(t, await(t, ended), "up (signal: killed)")
 	gone(t, file)
 	_, ended = work(t.Context(), g, agent.Replica{})
@@ -164,4 +166,82 @@ func TestNothingOutlivesTheAgent(t *testing.T) {
 	require.NoError(t, err)
 	require.ErrorIs(t, syscall.Kill(pid, 0), syscall.ESRCH)
 	await(t, g.Done())
+}
+
+// deaf starts a process that ignores SIGTERM, writes its process id into a file, and is up.
+const deaf = `trap "" TERM; sleep 1000 & echo $! > "%s"; echo up; while :; do sleep 1000; done`
+
+// TestKilledGuardLeavesNothing: the kernel kills the program, and the agent what that has started.
+func TestKilledGuardLeavesNothing(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "pid")
+	g := started(t, time.Hour, "up", fmt.Sprintf(deaf, file))
+	ready, _ := work(t.Context(), g, agent.Replica{})
+	await(t, ready)
+	require.NoError(t, g.process.Kill())
+	await(t, g.Done())
+	gone(t, file)
+}
+
+// TestStoppedGuardIsKilled: a signal has stopped the guard when the programs must end.
+func TestStoppedGuardIsKilled(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "pid")
+	g := started(t, time.Millisecond, "up", fmt.Sprintf(deaf, file))
+	ready, _ := work(t.Context(), g, agent.Replica{})
+	await(t, ready)
+	require.NoError(t, g.process.Signal(syscall.SIGSTOP))
+	g.Extend(boottime.Now())
+	await(t, g.Done())
+	gone(t, file)
+}
+
+// TestRestOfAGroupHasTime: the program ends, and what it has started needs time to end in order.
+func TestRestOfAGroupHasTime(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	g := started(t, time.Hour, "", `cd `+dir+`; (trap "sleep 0.1; touch tidy; exit" TERM; touch up; while :; do sleep 0.01; done) & while ! [ -e up ]; do sleep 0.01; done; exit 3`)
+	_, ended := work(t.Context(), g, agent.Replica{})
+	require.ErrorContains(t, await(t, ended), "exit status 3")
+	assert.FileExists(t, filepath.Join(dir, "tidy"))
+}
+
+// TestHungStartStopsNothing: the file system with the program hangs, here because of a lease on the
+// file, which the kernel breaks after 45 seconds. Meanwhile, programs must end.
+func TestHungStartStopsNothing(t *testing.T) {
+	t.Parallel()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	sleep, err := os.ReadFile("/bin/sleep")
+	require.NoError(t, err)
+	path := filepath.Join(t.TempDir(), "sleep")
+	require.NoError(t, os.WriteFile(path, sleep, 0o700)) //nolint:gosec // a program
+	g, err := Start(Config{Executable: self, Pod: t.Name() + strconv.Itoa(os.Getpid()), StopTime: time.Second, Program: []string{path, "1000"}})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		g.Close()
+		await(t, g.Done())
+	})
+	g.Extend(boottime.Now() + time.Hour)
+	ready, ended := work(t.Context(), g, agent.Replica{})
+	await(t, ready)
+
+	hung := path + "-2"
+	require.NoError(t, os.WriteFile(hung, sleep, 0o700)) //nolint:gosec // as above
+	file, err := os.Open(hung)
+	require.NoError(t, err)
+	defer func() { _ = file.Close() }()
+	if _, err := unix.FcntlInt(file.Fd(), unix.F_SETLEASE, unix.F_WRLCK); err != nil {
+		t.Skipf("no leases on files: %v", err)
+	}
+	require.NoError(t, os.Rename(hung, path))
+	_, hungEnded := work(t.Context(), g, agent.Replica{Index: 1})
+	require.EventuallyWithT(t, func(t *assert.CollectT) { // it is being opened
+		lease, err := unix.FcntlInt(file.Fd(), unix.F_GETLEASE, 0)
+		assert.NoError(t, err)
+		assert.NotEqual(t, unix.F_WRLCK, lease)
+	}, patience, time.Millisecond)
+	g.Extend(boottime.Now())
+	require.EqualError(t, await(t, ended), "signal: terminated")
+	require.Contains(t, await(t, hungEnded).Error(), "signal: ")
 }

@@ -1,7 +1,6 @@
 package guard
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,13 +8,13 @@ import (
 	"io"
 	"net"
 	"os"
-	"os/exec"
 	"os/signal"
 	"runtime"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"nodekeeper.dev/placement/internal/boottime"
 )
 
 const (
@@ -23,14 +22,6 @@ const (
 	stopTime = 5 * time.Second
 	// lockPeriod is how often a guard checks whether the former one has ended.
 	lockPeriod = 5 * time.Millisecond
-	// sweepPeriod is how often it checks whether all processes of an ended program are gone.
-	sweepPeriod = time.Millisecond
-	// drainTime bounds how long the output of an ended program is read: a process that has left the
-	// group may keep it open.
-	drainTime = time.Second
-	// maxLine bounds the lines of programs that are looked at; the rest of a longer one is a line
-	// of its own.
-	maxLine = 64 << 10
 )
 
 // process is the guard process. Its fields belong to the goroutine of run, except for responses.
@@ -39,40 +30,25 @@ type process struct {
 	readyLine string
 	command   []string
 
-	until    int64 // CLOCK_MONOTONIC
+	until    time.Duration // by package boottime
 	programs map[int64]*program
-	ended    chan *program
+	exited   chan *program // it has ended, and a process of its group has not
+	ended    chan *program // all processes of its group have ended
 
 	mu        sync.Mutex
 	responses *json.Encoder
 }
 
-// program is a running program.
-type program struct {
-	id, killAt int64 // killAt is 0 until SIGTERM was sent
-	cmd        *exec.Cmd
-	killed     bool
-	message    string // valid once it has ended
-
-	mu     sync.Mutex
-	reaped bool // another process group may have its id from now on
-}
-
-// signal sends a signal to the group of a program.
-func (p *program) signal(s syscall.Signal) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.reaped {
-		_ = syscall.Kill(-p.cmd.Process.Pid, s) // it may have ended, which is as good
-	}
-}
-
 // Main runs a guard process with the arguments after [Command] until its standard input ends, and
-// all programs have.
+// all programs have. A guard process uses it to start a program, too.
 func Main(args []string) error {
-	if len(args) < 4 {
+	if len(args) > 2 && args[0] == modeLaunch {
+		return launch(args[1], args[2:])
+	}
+	if len(args) < 5 || args[0] != modeGuard {
 		return errors.New("the guard is started by the agent only")
 	}
+	args = args[1:]
 	stop, err := time.ParseDuration(args[1])
 	if err != nil {
 		return fmt.Errorf("starting the guard: %w", err)
@@ -89,7 +65,7 @@ func Main(args []string) error {
 	go readRequests(os.Stdin, requests)
 	p := &process{
 		stopTime: stop, readyLine: args[2], command: args[3:],
-		programs: map[int64]*program{}, ended: make(chan *program), responses: json.NewEncoder(os.Stdout),
+		programs: map[int64]*program{}, exited: make(chan *program), ended: make(chan *program), responses: json.NewEncoder(os.Stdout),
 	}
 	lock, err := acquire(args[0], requests)
 	if err != nil || lock == nil {
@@ -156,18 +132,16 @@ func (p *process) run(requests <-chan request) error {
 				continue
 			}
 			p.handle(&r)
+		case program := <-p.exited:
+			program.terminate(boottime.Now() + stopTime)
 		case ended := <-p.ended:
 			delete(p.programs, ended.id)
 			go p.respond(response{Event: eventEnded, ID: ended.id, Message: ended.message})
 		case <-timer.C:
 		}
-		now, err := monotonic()
-		if err != nil {
-			p.killAll()
-			return err
-		}
+		now := boottime.Now()
 		if next := p.enforce(now); next > 0 {
-			timer.Reset(time.Duration(next - now))
+			timer.Reset(boottime.Wait(next, now))
 		}
 	}
 	return nil
@@ -181,10 +155,10 @@ func (p *process) handle(r *request) {
 		p.start(r)
 	case opStop:
 		if program := p.programs[r.ID]; program != nil {
-			if now, err := monotonic(); err == nil {
-				program.terminate(now + int64(stopTime))
-			}
+			program.terminate(boottime.Now() + stopTime)
 		}
+	case opPing:
+		go p.respond(response{Event: eventPong})
 	}
 }
 
@@ -195,13 +169,13 @@ func (p *process) killAll() {
 }
 
 // enforce ends what may not run any longer. It returns when it must be called again, or 0.
-func (p *process) enforce(now int64) (next int64) {
-	sooner := func(at int64) {
+func (p *process) enforce(now time.Duration) (next time.Duration) {
+	sooner := func(at time.Duration) {
 		if next == 0 || at < next {
 			next = at
 		}
 	}
-	last := p.until + int64(p.stopTime)
+	last := p.until + p.stopTime
 	for _, program := range p.programs {
 		if now >= p.until {
 			program.terminate(last)
@@ -209,7 +183,10 @@ func (p *process) enforce(now int64) (next int64) {
 			sooner(p.until)
 		}
 		switch killAt := min(program.killAt, last); {
-		case program.killed, program.killAt == 0:
+		case program.killed:
+			program.kill() // again: a process may have joined the group
+			sooner(now + time.Second)
+		case program.killAt == 0:
 		case now >= killAt:
 			program.kill()
 		default:
@@ -219,105 +196,13 @@ func (p *process) enforce(now int64) (next int64) {
 	return next
 }
 
-// terminate asks a program to end.
-func (p *program) terminate(killAt int64) {
-	if p.killAt == 0 {
-		p.killAt = killAt
-		p.signal(syscall.SIGTERM)
-	}
-}
-
-func (p *program) kill() {
-	if !p.killed {
-		p.killed = true
-		p.killAt = max(p.killAt, 1)
-		p.signal(syscall.SIGKILL)
-	}
-}
-
 // start starts a program.
 func (p *process) start(r *request) {
-	if now, err := monotonic(); err != nil || now >= p.until {
-		go p.respond(response{Event: eventEnded, ID: r.ID, Message: "the Lease was not renewed in time"})
-		return
-	}
-	output, to, err := os.Pipe()
+	program, err := p.launch(r)
 	if err != nil {
 		go p.respond(response{Event: eventEnded, ID: r.ID, Message: err.Error()})
 		return
 	}
-	cmd := exec.Command(p.command[0], p.command[1:]...) //nolint:gosec,noctx // the program that people gave
-	cmd.Env = append(os.Environ(), r.Env...)
-	cmd.Stdout, cmd.Stderr = to, to
-	cmd.SysProcAttr = programAttributes()
-	err = cmd.Start()
-	_ = to.Close() // the program has its own
-	if err != nil {
-		_ = output.Close() // nothing was written
-		go p.respond(response{Event: eventEnded, ID: r.ID, Message: err.Error()})
-		return
-	}
-	started := &program{id: r.ID, cmd: cmd}
-	p.programs[r.ID] = started
-	go p.follow(started, output)
-}
-
-// follow waits until a program has ended.
-func (p *process) follow(program *program, output *os.File) {
-	if p.readyLine == "" {
-		p.respond(response{Event: eventReady, ID: program.id})
-	}
-	lastLine := make(chan string, 1)
-	go func() { lastLine <- p.read(program.id, output) }()
-	group := program.cmd.Process.Pid
-	awaitExit(group)
-	program.signal(syscall.SIGKILL) // what the program has left behind
-	program.mu.Lock()
-	program.reaped = true
-	program.mu.Unlock()
-	err := program.cmd.Wait()
-	tick := time.NewTicker(sweepPeriod)
-	defer tick.Stop()
-	for exists(group) {
-		_ = syscall.Kill(-group, syscall.SIGKILL) // a process may have started another one meanwhile
-		reap(group)
-		<-tick.C
-	}
-	_ = output.SetReadDeadline(time.Now().Add(drainTime)) // a pipe has deadlines
-	program.message = message(<-lastLine, err)
-	p.ended <- program
-}
-
-// message describes the end of a program.
-func message(lastLine string, err error) string {
-	state := "exit status 0"
-	if err != nil {
-		state = err.Error()
-	}
-	if lastLine == "" {
-		return state
-	}
-	return lastLine + " (" + state + ")"
-}
-
-// read copies the lines of a program to the standard error, and returns the last one.
-func (p *process) read(id int64, output *os.File) (last string) {
-	defer func() { _ = output.Close() }() // nothing reads the rest
-	ready := p.readyLine
-	lines := bufio.NewReaderSize(output, maxLine)
-	for {
-		line, _, err := lines.ReadLine()
-		if err != nil {
-			return last
-		}
-		text := string(line)
-		_, _ = fmt.Fprintln(os.Stderr, text) // nothing can be done if it is closed
-		if ready != "" && text == ready {
-			ready = ""
-			p.respond(response{Event: eventReady, ID: id})
-		}
-		if text = strings.TrimSpace(text); text != "" {
-			last = text
-		}
-	}
+	p.programs[r.ID] = program
+	go p.follow(program)
 }

@@ -14,4 +14,6 @@ func Main([]string) error { return errLinux }
 
 func guardAttributes() *syscall.SysProcAttr { return nil }
 
-func monotonic() (int64, error) { return 0, errLinux }
+func adoptOrphans() error { return errLinux }
+
+func killSession(int) {}

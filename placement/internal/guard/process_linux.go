@@ -1,7 +1,10 @@
 package guard
 
 import (
+	"errors"
 	"fmt"
+	"os"
+	"strconv"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -26,14 +29,16 @@ func adoptOrphans() error {
 	return nil
 }
 
-// monotonic returns the time in nanoseconds by CLOCK_MONOTONIC, which all processes of a machine
-// share.
-func monotonic() (int64, error) {
-	var now unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
-		return 0, fmt.Errorf("reading the clock: %w", err)
+// endWith lets the kernel kill this process if its parent, which must be that process, ends. It must
+// be called by a thread that is locked.
+func endWith(parent string) error {
+	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
+		return fmt.Errorf("starting the program: %w", err)
 	}
-	return now.Nano(), nil
+	if strconv.Itoa(os.Getppid()) != parent {
+		return errors.New("the guard has ended")
+	}
+	return nil
 }
 
 // awaitExit waits until a child has ended, and leaves it to be waited for: its process id, and so

@@ -220,7 +220,9 @@ func TestEditedLeaseIsCorrected(t *testing.T) {
 	before := c.await(4, a, b)
 	holder := c.holder(t, a)
 	require.NoError(t, c.Patch(t.Context(), c.lease(t, a), client.RawPatch(types.MergePatchType, []byte(`{"spec":{"leaseDurationSeconds":1}}`))))
-	require.EventuallyWithT(t, func(t *assert.CollectT) { assert.EqualValues(t, long/time.Second, *c.lease(t, a).Spec.LeaseDurationSeconds) }, patience, period)
+	require.EventuallyWithT(t, func(t *assert.CollectT) {
+		assert.EqualValues(t, long/time.Second, *c.lease(t, a).Spec.LeaseDurationSeconds)
+	}, patience, period)
 	assert.Equal(t, before, c.await(4, a, b))
 	assert.Equal(t, holder, c.holder(t, a))
 	assert.Len(t, c.journal(t), 4)
