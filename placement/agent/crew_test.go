@@ -112,6 +112,7 @@ func TestOptionsAreChecked(t *testing.T) {
 	o.Renewed(0)
 	for want, change := range map[string]func(*Options){
 		"required":       func(o *Options) { o.Pod = "" },
+		"names":          func(o *Options) { o.Pool = "a/b" },
 		"capacity":       func(o *Options) { o.Capacity = -1 },
 		"lease duration": func(o *Options) { o.LeaseDuration = 1500 * time.Millisecond },
 	} {

@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"nodekeeper.dev/placement/contract"
 )
@@ -83,6 +85,8 @@ func (o Options) completed() (Options, error) {
 	switch {
 	case o.Namespace == "" || o.Pool == "" || o.Pod == "" || o.PodUID == "":
 		return o, errors.New("the namespace, the pool, the name and the UID of the pod are required")
+	case len(validation.IsDNS1123Label(o.Namespace))+len(validation.IsValidLabelValue(o.Pool))+len(validation.IsDNS1123Subdomain(o.Pod)) > 0, strings.Contains(string(o.PodUID), "/"):
+		return o, fmt.Errorf("pod %q with UID %q in namespace %q and pool %q: not all of these names are valid", o.Pod, o.PodUID, o.Namespace, o.Pool)
 	case o.Capacity < 0:
 		return o, fmt.Errorf("a capacity of %d is not possible: give 0 or more", o.Capacity)
 	case o.LeaseDuration < time.Second || o.LeaseDuration%time.Second != 0 || o.LeaseDuration > math.MaxInt32*time.Second:

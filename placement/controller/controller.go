@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -14,10 +12,8 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/discovery"
@@ -101,19 +97,6 @@ func newClients(cfg *rest.Config) (c *clients, err error) {
 	return c, err
 }
 
-// kindState is a kind with what the loop knows of it.
-type kindState struct {
-	Kind
-
-	client dynamic.ResourceInterface
-	// hasStatus is set if the status has an endpoint of its own.
-	hasStatus bool
-	store     *store[*resource]
-	// pruned is set when the API server does not store what the loop has written. The loop writes
-	// nothing more to this kind then. It belongs to the loop.
-	pruned bool
-}
-
 // loop is the loop of one pool. Its fields belong to the goroutine of run, except for the stores.
 type loop struct {
 	*clients
@@ -123,7 +106,8 @@ type loop struct {
 	failed chan error // holds the first reason to end
 	ready  atomic.Bool
 
-	kinds     []*kindState
+	kinds     []*kindState // those that are served, with synced stores
+	served    served
 	leaseRows *store[*member]
 	contracts *store[*stored]
 
@@ -137,9 +121,6 @@ func newLoop(c *clients, p Pool) *loop {
 // run runs the loop until ctx ends or the cluster was rewound.
 func (l *loop) run(ctx context.Context) error {
 	ctx = logr.NewContext(ctx, logr.FromContextOrDiscard(ctx).WithValues("pool", l.Name, "namespace", l.Namespace))
-	if !l.findKinds(ctx) {
-		return nil
-	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	reflectors := l.reflectors()
@@ -147,6 +128,12 @@ func (l *loop) run(ctx context.Context) error {
 	for _, r := range reflectors {
 		group.Go(func() error {
 			r.RunWithContext(ctx)
+			return nil
+		})
+	}
+	for _, k := range l.Kinds {
+		group.Go(func() error {
+			l.serve(ctx, k)
 			return nil
 		})
 	}
@@ -187,13 +174,10 @@ func (l *loop) work(ctx context.Context) error {
 	}
 }
 
+// isSynced reports whether passes are possible. The first one waits for all kinds that are served.
 func (l *loop) isSynced() bool {
-	for _, k := range l.kinds {
-		if !k.store.synced() {
-			return false
-		}
-	}
-	return l.leaseRows.synced() && l.contracts.synced()
+	all := l.useKinds()
+	return l.leaseRows.synced() && l.contracts.synced() && (all || l.ready.Load())
 }
 
 // fail ends the loop.
@@ -204,71 +188,16 @@ func (l *loop) fail(err error) {
 	}
 }
 
-// findKinds waits until the API server serves all kinds. It returns false if ctx ends before.
-func (l *loop) findKinds(ctx context.Context) bool {
-	reason := ""
-	for {
-		err := l.lookUpKinds()
-		if err == nil {
-			return true
-		}
-		if reason != err.Error() {
-			reason = err.Error()
-			logr.FromContextOrDiscard(ctx).Info("Waiting for the kinds of the pool", "reason", reason)
-		}
-		select {
-		case <-ctx.Done():
-			return false
-		case <-time.After(retryPeriod):
-		}
-	}
-}
-
-func (l *loop) lookUpKinds() error {
-	l.kinds = nil
-	for _, k := range l.Kinds {
-		gv := k.GroupVersion()
-		list, err := l.discovery.ServerResourcesForGroupVersion(gv.String())
-		if err != nil {
-			return fmt.Errorf("looking for %s: %w", gv, err)
-		}
-		state := &kindState{Kind: k}
-		for _, r := range list.APIResources {
-			if r.Kind == k.Kind && r.Namespaced && state.client == nil && !strings.Contains(r.Name, "/") {
-				state.client = l.dynamic.Resource(gv.WithResource(r.Name)).Namespace(l.Namespace)
-				state.hasStatus = hasStatus(list.APIResources, r.Name)
-			}
-		}
-		if state.client == nil {
-			return fmt.Errorf("the API server has no namespaced kind %s in %s", k.Kind, gv)
-		}
-		l.kinds = append(l.kinds, state)
-	}
-	return nil
-}
-
-// hasStatus reports whether the status of a resource has an endpoint of its own.
-func hasStatus(all []metav1.APIResource, name string) bool {
-	return slices.ContainsFunc(all, func(r metav1.APIResource) bool { return r.Name == name+"/status" })
-}
-
-// reflectors returns what fills the stores.
+// reflectors returns what fills the stores of Leases and contracts.
 func (l *loop) reflectors() []*cache.Reflector {
 	l.leaseRows = newStore(l, parseMember, isMoreThanRenewal)
 	l.contracts = newStore(l, parseContract, nil)
 	ours := labels.SelectorFromSet(labels.Set{contract.PoolLabel: l.Name}).String()
 	leases, configMaps := l.leases.Leases(l.Namespace), l.configMaps.ConfigMaps(l.Namespace)
-	all := []*cache.Reflector{
+	return []*cache.Reflector{
 		reflector(&coordinationv1.Lease{}, l.leaseRows, ours, listOf(leases.List), leases.Watch),
 		reflector(&corev1.ConfigMap{}, l.contracts, ours, listOf(configMaps.List), configMaps.Watch),
 	}
-	for _, k := range l.kinds {
-		k.store = newStore(l, parser(k, l.MaxReplicas), nil)
-		expected := &unstructured.Unstructured{}
-		expected.SetGroupVersionKind(k.GroupVersionKind)
-		all = append(all, reflector(expected, k.store, "", listOf(k.client.List), k.client.Watch))
-	}
-	return all
 }
 
 func newStore[P any](l *loop, parse func(metav1.Object) P, matters func(before, after *version[P]) bool) *store[P] {
@@ -292,18 +221,4 @@ func reflector(expected runtime.Object, to cache.ReflectorStore, selector string
 		},
 	}
 	return cache.NewReflectorWithOptions(lw, expected, to, cache.ReflectorOptions{})
-}
-
-// kindOf returns the kind of an entry of a contract, or nil if the pool does not have it.
-func (l *loop) kindOf(r *contract.Reference) *kindState {
-	gv, err := schema.ParseGroupVersion(r.APIVersion)
-	if err != nil {
-		return nil
-	}
-	for _, k := range l.kinds {
-		if k.GroupKind() == gv.WithKind(r.Kind).GroupKind() {
-			return k
-		}
-	}
-	return nil
 }

@@ -32,6 +32,7 @@ func (r *resource) isUsable() bool { return r.malformed == nil && !r.kind.pruned
 // decide returns the statuses that must be written.
 func (p *pass) decide(ctx context.Context) []change {
 	items, now, sets := p.items()
+	p.reserve()
 	policy := p.policy()
 	next, pending := schedule.Schedule(policy, p.pods, items, now)
 	if p.isCalm(pending) {
@@ -62,8 +63,8 @@ func (p *pass) items() (items []schedule.Item, now schedule.Assignment, sets map
 	now, sets = schedule.Assignment{}, map[string]map[string]schedule.Set{}
 	for _, v := range p.resources {
 		r := v.parsed
-		if r.malformed != nil {
-			continue
+		if !r.isUsable() {
+			continue // reserve keeps room for it
 		}
 		key := string(v.uid)
 		items = append(items, schedule.Item{Key: key, Replicas: r.wanted, Weight: r.weight, Bytes: r.bytes})
@@ -84,9 +85,47 @@ func (p *pass) items() (items []schedule.Item, now schedule.Assignment, sets map
 	return items, now, sets
 }
 
+// reserve takes from the capacity and the room of pods what their contracts list of resources about
+// which no decision is possible: their status is malformed or pruned, or their kind is missing.
+func (p *pass) reserve() {
+	for i := range p.pods {
+		pod := &p.pods[i]
+		c := p.contracts[pod.Name]
+		if c == nil {
+			continue
+		}
+		load, bytes := 0, 0
+		for j := range c.parsed.contract.Entries {
+			e := &c.parsed.contract.Entries[j]
+			weight := 1
+			switch v := p.byUID[e.UID]; {
+			case v != nil && v.parsed.isUsable(), v == nil && p.isGone(e.UID):
+				continue
+			case v != nil:
+				weight = max(int(v.parsed.weight), 1)
+			}
+			held := contract.Placed{Reference: e.Reference, Of: e.Of, Payload: e.Payload}
+			load += weight * len(e.Replicas)
+			bytes += held.Bytes(int32(len(e.Replicas))) //nolint:gosec // at most MaxReplicas
+		}
+		if pod.Room > 0 {
+			pod.Room = max(pod.Room-bytes, 1)
+		}
+		capacity := int(pod.Capacity)
+		if capacity == 0 {
+			capacity = int(p.Capacity)
+		}
+		if capacity > 0 && load > 0 {
+			if pod.Capacity = int32(max(capacity-load, 0)); pod.Capacity == 0 { //nolint:gosec // at most the capacity
+				pod.Capacity = -1 // it bears nothing
+			}
+		}
+	}
+}
+
 // isCalm reports whether nothing is on its way, so that the load may be evened out.
 func (p *pass) isCalm(pending map[string]int32) bool {
-	if p.Rebalance == 0 || len(pending) > 0 {
+	if p.Rebalance == 0 || len(pending) > 0 || len(p.kinds) < len(p.Kinds) {
 		return false
 	}
 	for i := range p.pods {
@@ -148,7 +187,7 @@ func (p *pass) report(v *version[*resource], status *placement.Status) bool {
 	}
 	status.Conditions, status.ReadyVReplicas = held, working
 	switch {
-	case !isSameDecision(status, &r.status), !isSameVerdict(status.Conditions, r.status.Conditions):
+	case !isSameDecision(status, &r.status), !isSameVerdict(status.Conditions, r.status.Conditions), !isSameSince(status.Conditions, r.status.Conditions):
 		return true
 	case isSameDetail(status, &r.status):
 		return false
@@ -187,10 +226,7 @@ func (c *change) write(ctx context.Context) (*unstructured.Unstructured, error) 
 	if err != nil {
 		return nil, err
 	}
-	if r.kind.hasStatus {
-		return r.kind.client.UpdateStatus(ctx, next, metav1.UpdateOptions{}) //nolint:wrapcheck // logged with the resource
-	}
-	return r.kind.client.Update(ctx, next, metav1.UpdateOptions{}) //nolint:wrapcheck // as above
+	return r.kind.client.UpdateStatus(ctx, next, metav1.UpdateOptions{}) //nolint:wrapcheck // logged with the resource
 }
 
 // goOnWith makes the rest of the pass use the newest version of a resource after a write or a live

@@ -189,6 +189,14 @@ func isSameVerdict(a, b []metav1.Condition) bool {
 	})
 }
 
+// isSameSince reports whether two lists of conditions have the same transition times, as they are
+// stored. [ready.Hold] counts from them, so one that it corrects must be stored.
+func isSameSince(a, b []metav1.Condition) bool {
+	return slices.EqualFunc(a, b, func(x, y metav1.Condition) bool {
+		return x.LastTransitionTime.Unix() == y.LastTransitionTime.Unix()
+	})
+}
+
 // isSameDetail reports whether two statuses have the same numbers and messages, too.
 func isSameDetail(a, b *placement.Status) bool {
 	return a.ReadyVReplicas == b.ReadyVReplicas && slices.EqualFunc(a.Conditions, b.Conditions, func(x, y metav1.Condition) bool { return x.Message == y.Message })

@@ -161,6 +161,11 @@ func (s *store[P]) Replace(list []any, resourceVersion string) error {
 			return fmt.Errorf("reading a list: %w", err)
 		}
 		listed[o.GetName()] = true
+		// The list is right even if it has an older version, as after a restore of etcd. Only what
+		// was written after the list is not in it.
+		if before := s.objects[o.GetName()]; before != nil && !isNewer(before.resourceVersion, resourceVersion) && before.resourceVersion != o.GetResourceVersion() {
+			delete(s.objects, o.GetName())
+		}
 		s.putLocked(o)
 	}
 	for name, v := range s.objects {

@@ -85,6 +85,10 @@ func TestStoreReplacesByAList(t *testing.T) {
 	require.NoError(t, s.Bookmark("10"))
 	require.NoError(t, s.Replace([]any{object("a", "1", "5")}, "10"))
 	require.NoError(t, s.err)
+	require.NoError(t, s.Update(object("a", "1", "11")))
+	require.NoError(t, s.Replace([]any{object("a", "1", "5")}, "12"))
+	require.NoError(t, s.err)
+	assert.Equal(t, map[string]string{"a": "5"}, s.has(), "etcd was restored, and has gone on since then")
 	require.NoError(t, s.Replace([]any{object("a", "1", "5")}, "6"))
 	assert.ErrorIs(t, s.err, ErrRewound)
 }

@@ -6,10 +6,12 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 
 	"nodekeeper.dev/internal/daemon/connect"
@@ -40,7 +42,10 @@ func Agent(ctx context.Context, args []string, stderr io.Writer) error {
 	if err := o.parse(fs, args, stderr); err != nil {
 		return err
 	}
-	a.PodUID, a.Capacity = types.UID(uid), int32(min(max(capacity, -1), 1<<30))
+	if a.PodUID = types.UID(uid); capacity < 0 || capacity > math.MaxInt32 {
+		return fmt.Errorf("--capacity %d: give a number from 0 to %d", capacity, math.MaxInt32)
+	}
+	a.Capacity = int32(capacity)
 	if err := checkAgent(&a, exec, fs.Args()); err != nil {
 		return err
 	}
@@ -83,16 +88,23 @@ func runAgent(ctx context.Context, cfg *rest.Config, a agent.Options, readyLine 
 
 // checkAgent returns an error in one line with advice.
 func checkAgent(a *agent.Options, exec bool, program []string) error {
-	for _, required := range []struct{ flag, value string }{
-		{"namespace", a.Namespace}, {"pool", a.Pool}, {"pod", a.Pod}, {"pod-uid", string(a.PodUID)},
+	for _, required := range []struct {
+		flag, value string
+		problems    func(string) []string
+	}{
+		{"namespace", a.Namespace, validation.IsDNS1123Label},
+		{"pool", a.Pool, validation.IsValidLabelValue},
+		{"pod", a.Pod, validation.IsDNS1123Subdomain},
+		{"pod-uid", string(a.PodUID), validation.IsDNS1123Subdomain},
 	} {
 		if required.value == "" {
 			return fmt.Errorf("--%s is required: see placement agent --help", required.flag)
 		}
+		if problems := required.problems(required.value); len(problems) > 0 {
+			return fmt.Errorf("--%s %q: %s", required.flag, required.value, problems[0])
+		}
 	}
 	switch {
-	case a.Capacity < 0:
-		return errors.New("--capacity: give 0 or more")
 	case a.LeaseDuration < time.Second || a.LeaseDuration%time.Second != 0:
 		return fmt.Errorf("--lease-duration %s: give whole seconds", a.LeaseDuration)
 	case !exec:

@@ -12,6 +12,8 @@
 package poolconfig
 
 import (
+	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,6 +25,7 @@ import (
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 
 	"nodekeeper.dev/placement"
@@ -38,6 +41,9 @@ const DefaultRebalance = 10
 
 // Parse parses the file. Any error is one line.
 func Parse(content []byte) ([]controller.Pool, error) {
+	if n := documents(content); n > 1 {
+		return nil, fmt.Errorf("the pool config has %d YAML documents: put all pools into one", n)
+	}
 	text, err := yaml.YAMLToJSONStrict(content)
 	if err != nil {
 		return nil, fmt.Errorf("the pool config is not valid YAML: %s", strings.Join(strings.Fields(err.Error()), " "))
@@ -56,6 +62,23 @@ func Parse(content []byte) ([]controller.Pool, error) {
 		return nil, errors.New((*root.problems)[0])
 	}
 	return pools, validate(pools)
+}
+
+// documents returns the number of YAML documents that are not empty.
+func documents(content []byte) (n int) {
+	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(content)))
+	for {
+		document, err := reader.Read()
+		if err != nil { // the end
+			return n
+		}
+		for line := range strings.Lines(string(document)) {
+			if line = strings.TrimSpace(line); line != "" && line != "---" && line != "..." && !strings.HasPrefix(line, "#") {
+				n++
+				break
+			}
+		}
+	}
 }
 
 // validate checks what concerns several pools.

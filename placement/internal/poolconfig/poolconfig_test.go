@@ -74,6 +74,8 @@ func TestParseNamesThePathOfAProblem(t *testing.T) {
 		{"kinds: [{", "kinds: [{apiVersion: example.com/v1, kind: Queue, replicasPath: a}, {", "pools[0].kinds[1].kind: pools[0].kinds[0] has the same kind"},
 		{whole, "pools: []", "pools: at least one pool is required"},
 		{whole, "[", "not valid YAML"},
+		{whole, whole + "---\n" + whole, "2 YAML documents: put all pools into one"},
+		{whole, "# pools\n---" + whole + "---\npools: []\n", "2 YAML documents"},
 		{whole, "7", "it must be an object"},
 		{whole, whole + whole[len("\npools:\n"):], "pools[1].name: pools[0] has the same name and namespace"},
 	} {

@@ -453,35 +453,84 @@ func TestAgentNeedsFewRights(t *testing.T) {
 	assert.Zero(t, a.ExitCode())
 }
 
+// kind creates a CRD like that of the Queue, with changes of its version.
+func (c *cluster) kind(name string, change func(version map[string]any)) schema.GroupVersionKind {
+	c.t.Helper()
+	crd, err := queues.Load("crd.yaml")
+	require.NoError(c.t, err)
+	kind := schema.GroupVersionKind{Group: c.namespace + ".example.com", Version: "v1", Kind: name}
+	lower := strings.ToLower(name)
+	crd.SetName(lower + "s." + kind.Group)
+	require.NoError(c.t, unstructured.SetNestedField(crd.Object, kind.Group, "spec", "group"))
+	names := map[string]any{"kind": name, "listKind": name + "List", "plural": lower + "s", "singular": lower}
+	require.NoError(c.t, unstructured.SetNestedMap(crd.Object, names, "spec", "names"))
+	versions, _, err := unstructured.NestedSlice(crd.Object, "spec", "versions")
+	require.NoError(c.t, err)
+	change(versions[0].(map[string]any))
+	require.NoError(c.t, unstructured.SetNestedSlice(crd.Object, versions, "spec", "versions"))
+	require.NoError(c.t, c.Create(c.t.Context(), crd))
+	return kind
+}
+
+// use restarts the controller with more kinds.
+func (c *cluster) use(kinds ...schema.GroupVersionKind) {
+	c.t.Helper()
+	require.NoError(c.t, c.controller.Kill())
+	var texts []string
+	for _, kind := range kinds {
+		texts = append(texts, "{apiVersion: "+kind.GroupVersion().String()+", kind: "+kind.Kind+", replicasPath: spec.partitions}")
+	}
+	c.kinds = strings.Join(texts, ", ")
+	c.startController()
+}
+
+// TestKindThatCannotBeUsed: it does not exist yet, or has no status subresource. The other kinds of
+// the pool are not disturbed, and nothing is written to it.
+func TestKindThatCannotBeUsed(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, long)
+	bare := c.kind("Bare", func(version map[string]any) { delete(version, "subresources") })
+	late := schema.GroupVersionKind{Group: bare.Group, Version: "v1", Kind: "Late"}
+	c.use(bare, late)
+	a := c.agent("w-0")
+	c.awaitJoined(a)
+	q := queues.New(c.namespace, "bare", 2)
+	q.SetGroupVersionKind(bare)
+	require.Eventually(t, func() bool { return c.Create(t.Context(), q) == nil }, patience, period)
+	c.create(2)
+	c.await(2, a)
+	require.Eventually(t, func() bool {
+		return strings.Contains(c.controller.Output(), "no status subresource: add") && strings.Contains(c.controller.Output(), "no namespaced kind Late")
+	}, patience, period)
+	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(q), q))
+	assert.EqualValues(t, 1, q.GetGeneration())
+	assert.NotContains(t, q.Object, "status")
+
+	c.kind("Late", func(map[string]any) {})
+	q = queues.New(c.namespace, "late", 1)
+	q.SetGroupVersionKind(late)
+	require.Eventually(t, func() bool { return c.Create(t.Context(), q) == nil }, patience, period)
+	require.EventuallyWithT(t, func(t *assert.CollectT) { assert.Len(t, journal.Owners(c.journal(t), "late"), 1) }, patience, period)
+}
+
 // TestSchemaThatPrunes: the API server drops most of the status. The pod gets no work, and the
 // controller stops writing.
 func TestSchemaThatPrunes(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, long)
-	crd, err := queues.Load("crd.yaml")
-	require.NoError(t, err)
-	kind := schema.GroupVersionKind{Group: c.namespace + ".example.com", Version: "v1", Kind: "Pruned"}
-	crd.SetName("pruneds." + kind.Group)
-	require.NoError(t, unstructured.SetNestedField(crd.Object, kind.Group, "spec", "group"))
-	names := map[string]any{"kind": "Pruned", "listKind": "PrunedList", "plural": "pruneds", "singular": "pruned"}
-	require.NoError(t, unstructured.SetNestedMap(crd.Object, names, "spec", "names"))
-	versions, _, err := unstructured.NestedSlice(crd.Object, "spec", "versions")
-	require.NoError(t, err)
 	few := map[string]any{"placements": map[string]any{"type": "array", "items": map[string]any{"type": "object", "properties": map[string]any{
 		"podName": map[string]any{"type": "string"}, "vreplicas": map[string]any{"type": "integer"},
 	}}}}
-	require.NoError(t, unstructured.SetNestedMap(versions[0].(map[string]any), few, "schema", "openAPIV3Schema", "properties", "status", "properties"))
-	require.NoError(t, unstructured.SetNestedSlice(crd.Object, versions, "spec", "versions"))
-	require.NoError(t, c.Create(t.Context(), crd))
-	require.NoError(t, c.controller.Kill())
-	c.kinds = "{apiVersion: " + kind.GroupVersion().String() + ", kind: Pruned, replicasPath: spec.partitions}"
-	c.startController() // waits until the kind is served
+	kind := c.kind("Pruned", func(version map[string]any) {
+		require.NoError(t, unstructured.SetNestedMap(version, few, "schema", "openAPIV3Schema", "properties", "status", "properties"))
+	})
+	c.use(kind)
 	a := c.agent("w-0")
 	c.awaitJoined(a)
 	c.create(2) // of the other kind, which is not disturbed
 	q := queues.New(c.namespace, "pruned", 2)
 	q.SetGroupVersionKind(kind)
-	require.NoError(t, c.Create(t.Context(), q))
+	require.Eventually(t, func() bool { return c.Create(t.Context(), q) == nil }, patience, period) // once it is served
 	require.Eventually(t, func() bool { return strings.Contains(c.controller.Output(), "does not store the whole status") }, patience, period)
 	require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(q), q))
 	version := q.GetResourceVersion()

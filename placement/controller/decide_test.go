@@ -1,0 +1,61 @@
+package controller
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"nodekeeper.dev/placement/contract"
+	"nodekeeper.dev/placement/ready"
+	"nodekeeper.dev/placement/schedule"
+)
+
+// TestCorrectedTimeIsStored: another controller, whose clock is ahead, has stored since when the
+// resource is not acknowledged. Ready must not be held for ten seconds by each process.
+func TestCorrectedTimeIsStored(t *testing.T) {
+	t.Parallel()
+	r := parsed(t, `{"spec":{"partitions":0},"status":{"observedGeneration":1,"releasing":[{"podName":"w","incarnation":"a/1","indexes":"0"}]}}`)
+	r.object.SetGeneration(1)
+	v := &version[*resource]{uid: "q", parsed: r}
+	p := &pass{loop: newLoop(nil, Pool{}), now: time.Unix(1000, 1)}
+	status := *r.status.DeepCopy()
+	require.True(t, p.report(v, &status))
+	*meta.FindStatusCondition(status.Conditions, ready.Ready) = metav1.Condition{Type: ready.Ready, Status: metav1.ConditionTrue, Reason: ready.Ready, ObservedGeneration: 1}
+	meta.FindStatusCondition(status.Conditions, ready.Acknowledged).LastTransitionTime = metav1.Unix(1060, 0)
+	r.status = *status.DeepCopy()
+	require.True(t, p.report(v, &status), "the time is corrected")
+	acknowledged := meta.FindStatusCondition(status.Conditions, ready.Acknowledged)
+	assert.EqualValues(t, 1000, acknowledged.LastTransitionTime.Unix())
+	assert.True(t, meta.IsStatusConditionTrue(status.Conditions, ready.Ready))
+	acknowledged.LastTransitionTime = metav1.Unix(1000, 0) // as it is stored
+	r.status = *status.DeepCopy()
+	assert.False(t, p.report(v, &status), "it is stored")
+}
+
+// TestRoomIsReservedForWhatIsNotDecided: pods work on it all the same.
+func TestRoomIsReservedForWhatIsNotDecided(t *testing.T) {
+	t.Parallel()
+	heavy := parsed(t, `{"spec":{"weight":3},"status":"x"}`)
+	require.Error(t, heavy.malformed)
+	usable := parsed(t, `{}`)
+	for name, tc := range map[string]struct{ own, pool, want int32 }{"no limit": {0, 0, 0}, "own": {10, 5, 3}, "pool": {0, 9, 2}, "nothing left": {7, 0, -1}, "too little": {5, 0, -1}} {
+		p := &pass{loop: newLoop(nil, Pool{Capacity: tc.pool}), byUID: map[types.UID]*version[*resource]{"heavy": {parsed: heavy}, "usable": {parsed: usable}}}
+		p.gone["gone"] = true
+		p.pods = []schedule.Pod{{Name: "w-0", Capacity: tc.own, Room: 10000}, {Name: "w-1", Capacity: tc.own, Room: 10000}}
+		var entries []contract.Entry
+		for _, uid := range []types.UID{"gone", "heavy", "missing", "usable"} {
+			entries = append(entries, contract.Entry{Reference: contract.Reference{UID: uid}, Replicas: map[int32]int64{0: 1, 1: 1}})
+		}
+		entries[2].Replicas = map[int32]int64{5: 1}
+		p.contracts = map[string]*version[*stored]{"w-0": {parsed: &stored{contract: contract.Contract{Entries: entries}}}}
+		p.reserve()
+		assert.Equal(t, tc.want, p.pods[0].Capacity, name)
+		assert.Less(t, p.pods[0].Room, 10000-300, name)
+		assert.Equal(t, schedule.Pod{Name: "w-1", Capacity: tc.own, Room: 10000}, p.pods[1], name)
+	}
+}
