@@ -6,15 +6,16 @@ import "slices"
 // limit.
 const MaxBytes = 900 << 10
 
-// bytesPerIndex is the maximum size of an index with its epoch.
-const bytesPerIndex = len(`"2147483647":9223372036854775807,`)
+// BytesPerIndex is the maximum size of an index with its epoch.
+const BytesPerIndex = len(`"2147483647":9223372036854775807,`)
 
-// Bytes returns an upper bound for the size of an entry that lists up to most indexes. Use it as
-// the Bytes of the scheduled item. An item larger than [MaxBytes] is never placed.
+// Bytes returns an upper bound for the size of an entry that lists up to most indexes. For the
+// scheduled item, use it without indexes as Bytes, and [BytesPerIndex] as EachBytes. An item larger
+// than [MaxBytes] is never placed.
 func (p *Placed) Bytes(most int32) int {
 	const number = int64(^uint64(0) >> 1)
 	e := Entry{Reference: p.Reference, Generation: number, Decision: number, Changed: number, Of: p.Of, Payload: p.Payload}
-	return len(e.append(nil)) + len(",") + int(most)*bytesPerIndex
+	return len(e.append(nil)) + len(",") + int(most)*BytesPerIndex
 }
 
 // limit reduces the contract to the maximum size: first, entries that have grown keep their former
@@ -75,7 +76,7 @@ func (b *builder) bound(c *Contract) int {
 	size := perEntry + perCharacter*len(c.Incarnation) + c.unknown.bound()
 	for i := range b.rows {
 		e := &b.rows[i].entry
-		size += perEntry + len(e.Payload) + len(e.Replicas)*bytesPerIndex + e.unknown.bound() +
+		size += perEntry + len(e.Payload) + len(e.Replicas)*BytesPerIndex + e.unknown.bound() +
 			perCharacter*(len(e.UID)+len(e.APIVersion)+len(e.Kind)+len(e.Namespace)+len(e.Name))
 	}
 	return size

@@ -67,7 +67,7 @@ func (p *pass) items() (items []schedule.Item, now schedule.Assignment, sets map
 			continue // reserve keeps room for it
 		}
 		key := string(v.uid)
-		items = append(items, schedule.Item{Key: key, Replicas: r.wanted, Weight: r.weight, Bytes: r.bytes})
+		items = append(items, schedule.Item{Key: key, Replicas: r.wanted, Weight: r.weight, Bytes: r.bytes, EachBytes: contract.BytesPerIndex})
 		counts, present := map[string]int32{}, map[string]schedule.Set{}
 		for i := range r.status.Placement {
 			share := &r.status.Placement[i]

@@ -29,7 +29,7 @@ type resource struct {
 	limited, invalid bool
 	weight           int32
 	placed           contract.Placed // without Live and Gone
-	bytes            int             // of an entry, at most
+	bytes            int             // of an entry without indexes, at most
 }
 
 // parser returns the function that parses the resources of a kind.
@@ -50,7 +50,7 @@ func parser(k *kindState, maxReplicas int32) func(metav1.Object) *resource {
 			Reference:  contract.Reference{UID: u.GetUID(), APIVersion: u.GetAPIVersion(), Kind: u.GetKind(), Namespace: u.GetNamespace(), Name: u.GetName()},
 			Generation: u.GetGeneration(), Of: r.wanted, Payload: payloadAt(u, k.PayloadPath), Status: r.status,
 		}
-		r.bytes = r.placed.Bytes(r.wanted)
+		r.bytes = r.placed.Bytes(0)
 		return r
 	}
 }

@@ -91,7 +91,11 @@ func (f *filler) isBetterOfAll(a, b int) bool {
 
 // hasRoom reports whether one more virtual replica of an item fits onto a pod.
 func (f *filler) hasRoom(item *Item, pod int) bool {
-	return f.load[pod]+item.weight() <= f.capacity[pod] && (f.here[pod] > 0 || f.bytes[pod]+item.bytes() <= f.room[pod])
+	bytes := item.each()
+	if f.here[pod] == 0 {
+		bytes += item.bytes()
+	}
+	return f.load[pod]+item.weight() <= f.capacity[pod] && (bytes == 0 || f.bytes[pod]+bytes <= f.room[pod])
 }
 
 // begin counts the virtual replicas of an item in each zone and on each pod.

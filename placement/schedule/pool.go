@@ -93,6 +93,7 @@ func (w *pool) add(item *Item, pod int, count int64) {
 	before := shares[name]
 	after := before + int32(count) //nolint:gosec // bounded by the item's Replicas or by the present number
 	w.load[pod] += count * item.weight()
+	w.bytes[pod] += count * item.each()
 	if before == 0 {
 		w.bytes[pod] += item.bytes()
 	}
@@ -117,10 +118,17 @@ func (w *pool) isOverfull(pod int) bool {
 
 // fits returns how many more virtual replicas of an item fit on a pod that has here of them.
 func (w *pool) fits(item *Item, pod int, here int32) int64 {
-	if here == 0 && w.bytes[pod]+item.bytes() > w.room[pod] {
-		return 0
+	count := max(w.capacity[pod]-w.load[pod], 0) / item.weight()
+	room := w.room[pod] - w.bytes[pod]
+	if here == 0 {
+		if room -= item.bytes(); room < 0 {
+			return 0
+		}
 	}
-	return max(w.capacity[pod]-w.load[pod], 0) / item.weight()
+	if each := item.each(); each > 0 {
+		count = min(count, max(room, 0)/each)
+	}
+	return count
 }
 
 // result returns the resulting assignment, which is now itself if nothing has changed.

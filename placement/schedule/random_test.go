@@ -61,7 +61,7 @@ func draw(r *rand.Rand, plain bool) pool {
 			item.Weight = int32(r.IntN(5))
 		}
 		if sized {
-			item.Bytes = r.IntN(12)
+			item.Bytes, item.EachBytes = r.IntN(12), max(r.IntN(8)-4, 0)
 		}
 		p.items = append(p.items, item)
 	}
@@ -135,7 +135,7 @@ func (p pool) load(a schedule.Assignment, pod string) (load int64) {
 func (p pool) bytes(a schedule.Assignment, pod string) (bytes int) {
 	for _, i := range p.items {
 		if a[i.Key][pod] > 0 {
-			bytes += i.Bytes
+			bytes += i.Bytes + i.EachBytes*int(a[i.Key][pod])
 		}
 	}
 	return bytes
@@ -151,7 +151,7 @@ func (p pool) inZone(shares map[string]int32, zone string) (n int32) {
 }
 
 func (p pool) fits(a schedule.Assignment, item schedule.Item, pod *schedule.Pod) bool {
-	bytes := p.bytes(a, pod.Name)
+	bytes := p.bytes(a, pod.Name) + item.EachBytes
 	if a[item.Key][pod.Name] <= 0 {
 		bytes += item.Bytes
 	}

@@ -66,7 +66,7 @@ func (r *rebalancer) take(items []Item) {
 			}
 			item.count[r.zone[pod]] += int64(count)
 			r.load[pod] += int64(count) * item.weight()
-			r.bytes[pod] += item.bytes()
+			r.bytes[pod] += item.bytes() + int64(count)*item.each()
 			r.rows[pod] = append(r.rows[pod], item)
 		}
 	}

@@ -100,7 +100,7 @@ func (w *pool) keepItem(item *Item, shares map[string]int32, aside Assignment) r
 			}
 			r.kept += int64(count)
 			w.load[pod] += int64(count) * weight
-			w.bytes[pod] += bytes
+			w.bytes[pod] += bytes + int64(count)*item.each()
 			continue
 		case ok && count > 0 && w.pods[pod].State == Leaving:
 			if aside[item.Key] == nil {

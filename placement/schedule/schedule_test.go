@@ -145,3 +145,13 @@ func TestF1ANewLeaderForgetsNothing(t *testing.T) {
 	next, _ := schedule.Schedule(schedule.Policy{}, pods, items, stored)
 	assert.Equal(t, map[string]int32{"worker-2": 7}, next["a"])
 }
+
+// TestEachReplicaNeedsRoom: a resource with many virtual replicas needs room for those on the pod
+// only.
+func TestEachReplicaNeedsRoom(t *testing.T) {
+	t.Parallel()
+	pods := []schedule.Pod{{Name: "a", Room: 200}, {Name: "b", Room: 200}, {Name: "c", Room: 19}}
+	next, pending := schedule.Schedule(schedule.Policy{}, pods, []schedule.Item{{Key: "i", Replicas: 100, Bytes: 10, EachBytes: 10}}, nil)
+	assert.Equal(t, schedule.Assignment{"i": {"a": 19, "b": 19}}, next)
+	assert.Equal(t, map[string]int32{"i": 62}, pending)
+}

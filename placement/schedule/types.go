@@ -64,9 +64,9 @@ type Item struct {
 	Replicas int32
 	// Weight is the load of one virtual replica. Values below 1 count as 1.
 	Weight int32
-	// Bytes is the size of the item's entry on a pod, regardless of how many of its virtual
-	// replicas are there. Negative values count as 0.
-	Bytes int
+	// Bytes is the size of the item's entry on a pod without its virtual replicas, and EachBytes what
+	// each of them adds. Negative values count as 0.
+	Bytes, EachBytes int
 }
 
 // replicas returns the number of virtual replicas to place.
@@ -77,6 +77,10 @@ func (i *Item) excess() int64 { return int64(max(i.Replicas, 0)) - i.replicas() 
 
 func (i *Item) weight() int64 { return int64(max(i.Weight, 1)) }
 func (i *Item) bytes() int64  { return min(int64(max(i.Bytes, 0)), maxBytes) }
+func (i *Item) each() int64   { return min(int64(max(i.EachBytes, 0)), maxEachBytes) }
+
+// maxEachBytes is the same for EachBytes, as an item has at most [MaxIndexes].
+const maxEachBytes = 1 << 20
 
 // maxBytes is far above the size of any entry, and so low that the sizes of all entries on a pod do
 // not overflow.
