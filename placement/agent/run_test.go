@@ -32,7 +32,8 @@ type scene struct {
 	ended     chan error
 }
 
-func newScene(t *testing.T) *scene {
+// newScene starts the agent, after prepare.
+func newScene(t *testing.T, prepare ...func(*scene)) *scene {
 	t.Helper()
 	s := &scene{Clientset: fake.NewClientset(), t: t, ended: make(chan error, 1)}
 	s.PrependReactor("*", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -51,6 +52,9 @@ func newScene(t *testing.T) *scene {
 			<-ctx.Done()
 			return nil
 		}),
+	}
+	for _, do := range prepare {
+		do(s)
 	}
 	var ctx context.Context
 	ctx, s.end = context.WithCancel(t.Context())
@@ -130,12 +134,13 @@ func TestAgentThatCannotReleaseFails(t *testing.T) {
 func TestRetriesOfTheWatchComeLaterAndLater(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s := newScene(t)
 		begin := time.Now()
 		var tries []time.Duration
-		s.PrependReactor("get", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
-			tries = append(tries, time.Since(begin)/(100*time.Millisecond))
-			return true, nil, errors.New("refused")
+		s := newScene(t, func(s *scene) {
+			s.PrependReactor("get", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
+				tries = append(tries, time.Since(begin)/(100*time.Millisecond))
+				return true, nil, errors.New("refused")
+			})
 		})
 		time.Sleep(17 * time.Second)
 		s.end()
