@@ -22,7 +22,7 @@ const (
 type vigil struct {
 	resourceVersion string
 	since, last     time.Time
-	failed          bool // the last read failed, so the next one begins again
+	failed          bool // the last read failed, so the next one starts anew
 }
 
 // isHeld reports whether a Lease is held and renewed.

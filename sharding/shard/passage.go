@@ -12,7 +12,7 @@ import (
 type doorState int
 
 const (
-	// idle: nobody is. Controllers may enter, and one of them may close the door.
+	// idle: no controller is. Controllers may enter, and one of them may close the door.
 	idle doorState = iota
 	// working: controllers reconcile the object. More may enter.
 	working

@@ -215,7 +215,7 @@ func TestHungStartStopsNothing(t *testing.T) {
 	sleep, err := os.ReadFile("/bin/sleep")
 	require.NoError(t, err)
 	path := filepath.Join(t.TempDir(), "sleep")
-	require.NoError(t, os.WriteFile(path, sleep, 0o700)) //nolint:gosec // a program
+	require.NoError(t, os.WriteFile(path, sleep, 0o700))
 	g, err := Start(Config{Executable: self, Pod: t.Name() + strconv.Itoa(os.Getpid()), StopTime: time.Second, Program: []string{path, "1000"}})
 	require.NoError(t, err)
 	t.Cleanup(func() {
@@ -227,7 +227,7 @@ func TestHungStartStopsNothing(t *testing.T) {
 	await(t, ready)
 
 	hung := path + "-2"
-	require.NoError(t, os.WriteFile(hung, sleep, 0o700)) //nolint:gosec // as above
+	require.NoError(t, os.WriteFile(hung, sleep, 0o700))
 	file, err := os.Open(hung)
 	require.NoError(t, err)
 	defer func() { _ = file.Close() }()
