@@ -22,7 +22,7 @@ const (
 type vigil struct {
 	resourceVersion string
 	since, last     time.Time
-	failed          bool // the last read failed, so the next one starts anew
+	failed          bool // the last read failed, so the next one is the first of another vigil
 }
 
 // isHeld reports whether a Lease is held and renewed.
