@@ -34,7 +34,8 @@ func (c changes) ifUnchanged(read *nodeview.Node) mergePatch {
 // ifSame returns a JSON patch that is conditional on the incarnation, its marker, the identity of
 // its machine, and everything that the patch replaces. If the Node was gated, the taints are a
 // condition, too: the startup taint may have been removed and added again. Whatever else has
-// changed, such as the status, stays. ifSame assumes that a Node has annotations, because every kubelet sets one.
+// changed, such as the status, stays. ifSame assumes that a Node has annotations, because every
+// kubelet sets one.
 func (c changes) ifSame(read *nodeview.Node) jsonPatch {
 	p := jsonPatch{}
 	p.test("/metadata/uid", read.UID)

@@ -72,7 +72,7 @@ func (a *agent) join(ctx context.Context) (k *keeper, last int64, sent time.Dura
 		last = adopt(l)
 	default: // no Worker of the former run is left, because this is the only process of the pod
 		a.beginRun(l)
-		l.Annotations[contract.EndedAnnotation] = holder
+		metav1.SetMetaDataAnnotation(&l.ObjectMeta, contract.EndedAnnotation, holder)
 	}
 	k = &keeper{
 		leases: leases, options: &a.Options, incarnation: holderOf(l),
@@ -95,9 +95,6 @@ func (a *agent) join(ctx context.Context) (k *keeper, last int64, sent time.Dura
 func (a *agent) beginRun(l *coordinationv1.Lease) {
 	l.Spec.HolderIdentity = new(contract.NewIncarnation(a.PodUID, string(uuid.NewUUID())[:8], a.LeaseDuration))
 	l.Spec.AcquireTime = new(metav1.NowMicro())
-	if l.Annotations == nil {
-		l.Annotations = map[string]string{}
-	}
 }
 
 // adopts reports whether this process may continue the incarnation that a Lease names: the Lease is
@@ -268,10 +265,8 @@ func (a *agent) release(ctx context.Context) error {
 	if !a.isOwn(holder) || l.Labels[contract.PoolLabel] != a.Pool {
 		return nil
 	}
-	if l.Annotations == nil {
-		l.Annotations = map[string]string{}
-	}
-	l.Annotations[contract.EndedAnnotation], l.Spec.HolderIdentity = holder, new("")
+	metav1.SetMetaDataAnnotation(&l.ObjectMeta, contract.EndedAnnotation, holder)
+	l.Spec.HolderIdentity = new("")
 	_, err = leases.Update(ctx, l, metav1.UpdateOptions{})
 	return err //nolint:wrapcheck // as above
 }

@@ -83,13 +83,22 @@ func (s *scene) grant() {
 	require.EqualValues(s.t, 1, s.working.Load())
 }
 
-// TestSuspendedTimeCounts: the clock of the controller has gone on.
-func TestSuspendedTimeCounts(t *testing.T) {
-	t.Parallel()
+// cutOff runs a test of an agent that works on one virtual replica and no longer reaches the API
+// server.
+func cutOff(t *testing.T, test func(*testing.T, *scene)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
 		s.grant()
 		s.away.Store(true)
+		test(t, s)
+	})
+}
+
+// TestSuspendedTimeCounts: the clock of the controller has gone on.
+func TestSuspendedTimeCounts(t *testing.T) {
+	t.Parallel()
+	cutOff(t, func(t *testing.T, s *scene) {
 		s.suspended.Store(int64(time.Hour))
 		time.Sleep(time.Second) // the step of timers
 		synctest.Wait()
@@ -103,10 +112,7 @@ func TestSuspendedTimeCounts(t *testing.T) {
 // TestAgentReleasesWhatItHasLost: its Workers have returned, and the Lease names it still.
 func TestAgentReleasesWhatItHasLost(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newScene(t)
-		s.grant()
-		s.away.Store(true)
+	cutOff(t, func(t *testing.T, s *scene) {
 		time.Sleep(time.Minute)
 		assert.Zero(t, s.working.Load())
 		s.end()
@@ -119,10 +125,7 @@ func TestAgentReleasesWhatItHasLost(t *testing.T) {
 // TestAgentThatCannotReleaseFails: exit code 0 means that the Lease is released.
 func TestAgentThatCannotReleaseFails(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := newScene(t)
-		s.grant()
-		s.away.Store(true)
+	cutOff(t, func(t *testing.T, s *scene) {
 		s.end()
 		require.ErrorContains(t, <-s.ended, "releasing the Lease")
 		s.away.Store(false)

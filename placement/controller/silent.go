@@ -68,6 +68,9 @@ func (p *pass) watchSilent(ctx context.Context) {
 			silent = append(silent, v)
 		}
 	}
+	if len(silent) == 0 {
+		return
+	}
 	leases, errs := make([]*coordinationv1.Lease, len(silent)), make([]error, len(silent))
 	began := time.Now()
 	inParallel(ctx, len(silent), func(ctx context.Context, i int) {

@@ -219,9 +219,9 @@ func TestGateThatNobodyOpens(t *testing.T) {
 	}, "it is opened")
 }
 
-// TestGateWithoutItsMarker checks that status names such a Node, which no processor opens by itself, with the
-// command that lets one open it. A Node with other taints is well, and so is one that has just got
-// the startup taint.
+// TestGateWithoutItsMarker checks that status names such a Node, which no processor opens by itself,
+// with the command that lets one open it. A Node with other taints is well, and so is one that has
+// just got the startup taint.
 func TestGateWithoutItsMarker(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)

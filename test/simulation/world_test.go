@@ -398,7 +398,7 @@ func (w *world) takes(read *nodeview.Node, wanted map[string]string) bool {
 		return changesLabel || isAnnotation && changesAnnotation || labels.IsTaint(key) && (changes.Taints || read.HasStartupTaint()) ||
 			key == labels.Marker && !marks
 	}
-	return w.node.UID == read.UID && !w.hadMarker(read) && (!read.IsWhole || read.Identity == w.reported()) &&
+	return w.node.UID == read.UID && !w.hadMarker(read) && read.Identity == w.reported() &&
 		(!changes.Taints && !read.Gated || w.gated == read.HasStartupTaint()) &&
 		maps.Equal(only(everything(read), isReplaced), only(everything(w.node), isReplaced))
 }

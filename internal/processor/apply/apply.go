@@ -142,8 +142,8 @@ type view struct {
 // the live Node: a restore uses only the UID of a transaction, which must be that of the Node.
 func (a *Applier) Apply(ctx context.Context, queue []txn.Transaction, confirm func(context.Context, []txn.Transaction) error) (settled int, err error) {
 	r := run{queue: queue}
-	for r.settled < len(queue) && err == nil {
-		err = a.round(ctx, &r, confirm)
+	for isFirst := true; r.settled < len(queue) && err == nil; isFirst = false {
+		err = a.round(ctx, &r, isFirst, confirm)
 	}
 	return r.settled, err
 }
@@ -155,19 +155,18 @@ type run struct {
 	queue     []txn.Transaction
 	settled   int // transactions that have had their effect
 	alone     int // transactions before this index are planned one by one
-	rounds    int
 	conflicts int // consecutive
 	idle      int // consecutive plans that settled no transaction
 }
 
-// round executes a plan for the transactions that are left up to its first write of the Node.
-func (a *Applier) round(ctx context.Context, r *run, confirm func(context.Context, []txn.Transaction) error) error {
+// round executes a plan for the transactions that are left up to its first write of the Node. Only
+// the first one may rest on the cache.
+func (a *Applier) round(ctx context.Context, r *run, isFirst bool, confirm func(context.Context, []txn.Transaction) error) error {
 	rest := r.queue[r.settled:]
 	if r.settled < r.alone {
 		rest = rest[:1]
 	}
-	r.rounds++
-	steps, err := a.plan(ctx, rest, &r.view, r.rounds == 1)
+	steps, err := a.plan(ctx, rest, &r.view, isFirst)
 	if err != nil {
 		return err
 	}
