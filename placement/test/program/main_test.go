@@ -226,6 +226,19 @@ func (c *cluster) awaitJoined(pods ...*pod) {
 	}, patience, period)
 }
 
+// newWork starts a controller and agents in pods w-0, w-1 and so on, and returns when they work on
+// the partitions of a Queue. It returns the pods, and their names by partition.
+func newWork(t *testing.T, duration time.Duration, partitions, agents int) (c *cluster, pods []*pod, owners map[int32]string) {
+	t.Helper()
+	c = newCluster(t, duration)
+	for i := range agents {
+		pods = append(pods, c.agent(fmt.Sprintf("w-%d", i)))
+	}
+	c.awaitJoined(pods...)
+	c.create(int64(partitions))
+	return c, pods, c.await(partitions, pods...)
+}
+
 // lease returns the Lease of a pod.
 func (c *cluster) lease(t require.TestingT, p *pod) *coordinationv1.Lease {
 	l := &coordinationv1.Lease{}

@@ -54,11 +54,8 @@ func assertKept(t *testing.T, before, after map[int32]string, except *pod) {
 
 func TestWorkIsSpreadScaledAndStopped(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, long)
-	a, b, d := c.agent("w-0"), c.agent("w-1"), c.agent("w-2")
-	c.awaitJoined(a, b, d)
-	c.create(6)
-	owners := c.await(6, a, b, d)
+	c, pods, owners := newWork(t, long, 6, 3)
+	a, b, d := pods[0], pods[1], pods[2]
 	for _, p := range []*pod{a, b, d} {
 		assert.Len(t, of(owners, p), 2)
 	}
@@ -75,11 +72,8 @@ func TestWorkIsSpreadScaledAndStopped(t *testing.T) {
 
 func TestKilledAgentLosesItsWorkAndNothingElse(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, short)
-	a, b, d := c.agent("w-0"), c.agent("w-1"), c.agent("w-2")
-	c.awaitJoined(a, b, d)
-	c.create(6)
-	before := c.await(6, a, b, d)
+	c, pods, before := newWork(t, short, 6, 3)
+	a, b, d := pods[0], pods[1], pods[2]
 	require.NoError(t, b.Kill())
 	awaitGone(t, pids(c.journal(t), b))
 	assertKept(t, before, c.await(6, a, d), b)
@@ -98,11 +92,8 @@ func awaitGone(t *testing.T, pids []int) {
 
 func TestAgentThatEndsHandsOverAtOnce(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, long)
-	a, b := c.agent("w-0"), c.agent("w-1")
-	c.awaitJoined(a, b)
-	c.create(4)
-	before := c.await(4, a, b)
+	c, pods, before := newWork(t, long, 4, 2)
+	a, b := pods[0], pods[1]
 	holder := c.holder(t, a)
 	require.NoError(t, a.Stop(stopTimeout))
 	assert.Zero(t, a.ExitCode())
@@ -123,11 +114,8 @@ func TestAgentThatEndsHandsOverAtOnce(t *testing.T) {
 // the agent goes on, it joins again.
 func TestFrozenAgentDoesNoHarm(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, short)
-	a, b := c.agent("w-0"), c.agent("w-1")
-	c.awaitJoined(a, b)
-	c.create(4)
-	before := c.await(4, a, b)
+	c, pods, before := newWork(t, short, 4, 2)
+	a, b := pods[0], pods[1]
 	holder := c.holder(t, a)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -146,11 +134,8 @@ func TestFrozenAgentDoesNoHarm(t *testing.T) {
 // and the programs of the former process have ended before new ones start.
 func TestRestartedAgentAdopts(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, long)
-	a := c.agent("w-0")
-	c.awaitJoined(a)
-	c.create(3)
-	c.await(3, a)
+	c, pods, _ := newWork(t, long, 3, 1)
+	a := pods[0]
 	holder := c.holder(t, a)
 	require.NoError(t, a.Kill())
 	a = c.restart(a)
@@ -161,11 +146,8 @@ func TestRestartedAgentAdopts(t *testing.T) {
 
 func TestNewLeaderMovesNothing(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, long)
-	a, b := c.agent("w-0"), c.agent("w-1")
-	c.awaitJoined(a, b)
-	c.create(4)
-	before := c.await(4, a, b)
+	c, pods, before := newWork(t, long, 4, 2)
+	a, b := pods[0], pods[1]
 	require.NoError(t, c.controller.Kill())
 	starts := len(c.journal(t))
 	c.startController()
@@ -175,11 +157,8 @@ func TestNewLeaderMovesNothing(t *testing.T) {
 
 func TestDeletedLeaseIsLost(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, short)
-	a := c.agent("w-0")
-	c.awaitJoined(a)
-	c.create(2)
-	c.await(2, a)
+	c, pods, _ := newWork(t, short, 2, 1)
+	a := pods[0]
 	holder := c.holder(t, a)
 	require.NoError(t, c.Delete(t.Context(), c.lease(t, a)))
 	require.EventuallyWithT(t, func(t *assert.CollectT) { assert.GreaterOrEqual(t, len(pids(c.journal(t), a)), 4) }, patience, period)
@@ -191,11 +170,8 @@ func TestDeletedLeaseIsLost(t *testing.T) {
 // ended, so the agent joins with a new run.
 func TestLeaseThatIsCreatedAgainIsAnother(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, long)
-	a := c.agent("w-0")
-	c.awaitJoined(a)
-	c.create(2)
-	c.await(2, a)
+	c, pods, _ := newWork(t, long, 2, 1)
+	a := pods[0]
 	old := c.lease(t, a)
 	again := old.DeepCopy()
 	again.ResourceVersion, again.UID = "", ""
@@ -213,11 +189,8 @@ func TestLeaseThatIsCreatedAgainIsAnother(t *testing.T) {
 // TestEditedLeaseIsCorrected: a shorter duration moves no work, and the next renewal corrects it.
 func TestEditedLeaseIsCorrected(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, long)
-	a, b := c.agent("w-0"), c.agent("w-1")
-	c.awaitJoined(a, b)
-	c.create(4)
-	before := c.await(4, a, b)
+	c, pods, before := newWork(t, long, 4, 2)
+	a, b := pods[0], pods[1]
 	holder := c.holder(t, a)
 	require.NoError(t, c.Patch(t.Context(), c.lease(t, a), client.RawPatch(types.MergePatchType, []byte(`{"spec":{"leaseDurationSeconds":1}}`))))
 	require.EventuallyWithT(t, func(t *assert.CollectT) {
@@ -232,11 +205,8 @@ func TestEditedLeaseIsCorrected(t *testing.T) {
 // meanwhile.
 func TestContractIsMadeAgain(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, long)
-	a := c.agent("w-0")
-	c.awaitJoined(a)
-	c.create(2)
-	c.await(2, a)
+	c, pods, _ := newWork(t, long, 2, 1)
+	a := pods[0]
 	for _, harm := range []func(){
 		func() { require.NoError(t, c.Delete(t.Context(), c.contract(t, a))) },
 		func() {
@@ -322,11 +292,8 @@ func TestAPIServerIsAway(t *testing.T) {
 // TestFrozenGroupDoesNoHarm: the guard is not in the process group of the agent.
 func TestFrozenGroupDoesNoHarm(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, short)
-	a, b := c.agent("w-0"), c.agent("w-1")
-	c.awaitJoined(a, b)
-	c.create(4)
-	c.await(4, a, b)
+	c, pods, _ := newWork(t, short, 4, 2)
+	a, b := pods[0], pods[1]
 	require.NoError(t, syscall.Kill(-a.PID(), syscall.SIGSTOP)) // programs.Launch gives it a group
 	t.Cleanup(func() { _ = syscall.Kill(-a.PID(), syscall.SIGCONT) })
 	c.await(4, b)
@@ -372,11 +339,8 @@ func TestOthersAreLeftAlone(t *testing.T) {
 // TestUnschedulablePod: people annotate the Lease, and the renewals keep that.
 func TestUnschedulablePod(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, long)
-	a, b := c.agent("w-0"), c.agent("w-1")
-	c.awaitJoined(a, b)
-	c.create(4)
-	c.await(4, a, b)
+	c, pods, _ := newWork(t, long, 4, 2)
+	a, b := pods[0], pods[1]
 	const annotate = `{"metadata":{"annotations":{"placement.nodekeeper.dev/unschedulable":%s}}}`
 	require.NoError(t, c.Patch(t.Context(), c.lease(t, a), client.RawPatch(types.MergePatchType, fmt.Appendf(nil, annotate, `"true"`))))
 	c.await(4, b)
@@ -387,11 +351,8 @@ func TestUnschedulablePod(t *testing.T) {
 // TestCalmPoolWritesNothing but renewals.
 func TestCalmPoolWritesNothing(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, short)
-	a := c.agent("w-0")
-	c.awaitJoined(a)
-	c.create(3)
-	c.await(3, a)
+	c, pods, _ := newWork(t, short, 3, 1)
+	a := pods[0]
 	q := queues.New(c.namespace, queue, 0)
 	var versions []string
 	for range 2 {
@@ -546,11 +507,8 @@ func TestSchemaThatPrunes(t *testing.T) {
 // because it does not know what still runs.
 func TestGuardIsKilled(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, long)
-	a := c.agent("w-0")
-	c.awaitJoined(a)
-	c.create(2)
-	c.await(2, a)
+	c, pods, _ := newWork(t, long, 2, 1)
+	a := pods[0]
 	started := pids(c.journal(t), a)
 	holder := c.holder(t, a)
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", started[0]))
