@@ -85,51 +85,51 @@ func (s *scene) grant() {
 
 // cutOff runs a test of an agent that works on one virtual replica and no longer reaches the API
 // server.
-func cutOff(t *testing.T, test func(*testing.T, *scene)) {
+func cutOff(t *testing.T, test func(*scene)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
 		s.grant()
 		s.away.Store(true)
-		test(t, s)
+		test(s)
 	})
 }
 
 // TestSuspendedTimeCounts: the clock of the controller has gone on.
 func TestSuspendedTimeCounts(t *testing.T) {
 	t.Parallel()
-	cutOff(t, func(t *testing.T, s *scene) {
+	cutOff(t, func(s *scene) {
 		s.suspended.Store(int64(time.Hour))
 		time.Sleep(time.Second) // the step of timers
 		synctest.Wait()
-		assert.Zero(t, s.working.Load())
+		assert.Zero(s.t, s.working.Load())
 		s.away.Store(false)
 		s.end()
-		require.NoError(t, <-s.ended)
+		require.NoError(s.t, <-s.ended)
 	})
 }
 
 // TestAgentReleasesWhatItHasLost: its Workers have returned, and the Lease names it still.
 func TestAgentReleasesWhatItHasLost(t *testing.T) {
 	t.Parallel()
-	cutOff(t, func(t *testing.T, s *scene) {
+	cutOff(t, func(s *scene) {
 		time.Sleep(time.Minute)
-		assert.Zero(t, s.working.Load())
+		assert.Zero(s.t, s.working.Load())
 		s.end()
 		s.away.Store(false)
-		require.NoError(t, <-s.ended)
-		assert.Empty(t, s.holder())
+		require.NoError(s.t, <-s.ended)
+		assert.Empty(s.t, s.holder())
 	})
 }
 
 // TestAgentThatCannotReleaseFails: exit code 0 means that the Lease is released.
 func TestAgentThatCannotReleaseFails(t *testing.T) {
 	t.Parallel()
-	cutOff(t, func(t *testing.T, s *scene) {
+	cutOff(t, func(s *scene) {
 		s.end()
-		require.ErrorContains(t, <-s.ended, "releasing the Lease")
+		require.ErrorContains(s.t, <-s.ended, "releasing the Lease")
 		s.away.Store(false)
-		assert.NotEmpty(t, s.holder())
+		assert.NotEmpty(s.t, s.holder())
 	})
 }
 
