@@ -25,13 +25,13 @@ import (
 
 	"nodekeeper.dev/internal/daemon"
 	"nodekeeper.dev/internal/daemon/rewind"
+	"nodekeeper.dev/internal/daemon/servingcert"
 	"nodekeeper.dev/internal/daemon/version"
 	"nodekeeper.dev/internal/records"
 	"nodekeeper.dev/internal/ring"
 	"nodekeeper.dev/internal/service"
 	"nodekeeper.dev/internal/service/settings"
 	"nodekeeper.dev/internal/webhook/admission"
-	"nodekeeper.dev/internal/webhook/servingcert"
 	"nodekeeper.dev/sharding/shardlease"
 )
 

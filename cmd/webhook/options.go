@@ -13,10 +13,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 
 	"nodekeeper.dev/internal/daemon"
+	"nodekeeper.dev/internal/daemon/servingcert"
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/service"
 	"nodekeeper.dev/internal/webhook/admission"
-	"nodekeeper.dev/internal/webhook/servingcert"
 )
 
 // options are the settings of a webhook.

@@ -35,7 +35,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
-	"nodekeeper.dev/internal/webhook/servingcert"
+	"nodekeeper.dev/internal/daemon/servingcert"
 	"nodekeeper.dev/test/controlplane"
 )
 

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
-	"nodekeeper.dev/internal/webhook/servingcert"
+	"nodekeeper.dev/internal/daemon/servingcert"
 	"nodekeeper.dev/test/metrics"
 )
 
