@@ -1,6 +1,7 @@
 package servingcert
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -27,12 +28,20 @@ type Config struct {
 	// Secret is the name of the Secret, which must exist. Required.
 	Secret string
 	// WebhookConfiguration is the name of an existing MutatingWebhookConfiguration; the caBundle of
-	// all of its webhooks is set. Required with Rotate, otherwise ignored.
+	// all of its webhooks is set. Required with Rotate unless Selects is set, otherwise ignored.
 	WebhookConfiguration string
+	// Selects, if set, selects any number of MutatingWebhookConfigurations instead. They may be
+	// created and deleted at any time; [Certificate.Bundle] is the caBundle of new ones.
+	Selects func(*admissionregistrationv1.MutatingWebhookConfiguration) bool
 	// Service is the name of the Service at which the API server calls the webhook. Required with
-	// Rotate. Without Rotate, only a certificate for this Service is served, or a certificate for any
-	// name if Service is empty.
+	// Rotate unless Host is set. Without Rotate, only a certificate for this Service is served, or a
+	// certificate for any name if Service is empty.
 	Service string
+	// Host, if set, is the name or IP address at which the API server calls the webhook, instead of
+	// Service.
+	Host string
+	// Metrics is the prefix of the names of metrics. The default is "nodekeeper".
+	Metrics string
 	// Rotate makes the package write the Secret and caBundle. Otherwise something else must write
 	// them, and the package only reads and serves the certificate.
 	Rotate bool
@@ -45,7 +54,10 @@ func (cfg Config) ByObject() map[client.Object]cache.ByObject {
 	watched := map[client.Object]cache.ByObject{
 		&corev1.Secret{}: {Namespaces: map[string]cache.Config{cfg.Namespace: {FieldSelector: one(cfg.Secret)}}},
 	}
-	if cfg.Rotate {
+	switch {
+	case cfg.Rotate && cfg.Selects != nil:
+		watched[&admissionregistrationv1.MutatingWebhookConfiguration{}] = cache.ByObject{}
+	case cfg.Rotate:
 		watched[&admissionregistrationv1.MutatingWebhookConfiguration{}] = cache.ByObject{Field: one(cfg.WebhookConfiguration)}
 	}
 	return watched
@@ -55,17 +67,33 @@ func (cfg Config) validate() error {
 	switch {
 	case cfg.Namespace == "" || cfg.Secret == "":
 		return errors.New("the serving certificate needs the namespace and the name of its Secret")
-	case cfg.Rotate && (cfg.WebhookConfiguration == "" || cfg.Service == ""):
+	case cfg.Rotate && (cfg.WebhookConfiguration == "" && cfg.Selects == nil || cfg.Service == "" && cfg.Host == ""):
 		return errors.New("rotating the serving certificate needs the names of the webhook configuration and of the Service")
 	}
 	return nil
 }
 
-// serverName is the name that the API server verifies in a certificate.
-func (cfg Config) serverName() string { return cfg.Service + "." + cfg.Namespace + ".svc" }
+// selects reports whether the caBundle of a configuration is set.
+func (cfg Config) selects(w *admissionregistrationv1.MutatingWebhookConfiguration) bool {
+	if cfg.Selects != nil {
+		return cfg.Selects(w)
+	}
+	return w.Name == cfg.WebhookConfiguration
+}
 
-// dnsNames are the names in the certificates that this package issues.
-func (cfg Config) dnsNames() []string {
+// serverName is the name that the API server verifies in a certificate.
+func (cfg Config) serverName() string {
+	if cfg.Host != "" {
+		return cfg.Host
+	}
+	return cfg.Service + "." + cfg.Namespace + ".svc"
+}
+
+// names are the names in the certificates that this package issues.
+func (cfg Config) names() []string {
+	if cfg.Host != "" {
+		return []string{cfg.Host}
+	}
 	return []string{cfg.serverName(), cfg.serverName() + ".cluster.local", cfg.Service + "." + cfg.Namespace}
 }
 
@@ -75,6 +103,8 @@ type Certificate struct {
 	expiry *prometheus.Desc
 	// served is nil if there is no certificate.
 	served atomic.Pointer[tls.Certificate]
+	// bundle contains the authorities in the Secret, in PEM, or is nil.
+	bundle atomic.Pointer[[]byte]
 	// problem is the error of the last attempt to read the Secret or to serve its certificate, or nil.
 	problem atomic.Pointer[error]
 }
@@ -88,7 +118,7 @@ func New(cfg Config) (*Certificate, error) {
 		return nil, err
 	}
 	return &Certificate{cfg: cfg, expiry: prometheus.NewDesc(
-		"nodekeeper_webhook_certificate_expiry_timestamp_seconds",
+		cmp.Or(cfg.Metrics, "nodekeeper")+"_webhook_certificate_expiry_timestamp_seconds",
 		"When the serving certificate of the webhook expires, in seconds since 1970; 0 while there is none.", nil, nil)}, nil
 }
 
@@ -102,6 +132,15 @@ func (c *Certificate) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, er
 		return nil, fmt.Errorf("there is no serving certificate: %w", *problem)
 	}
 	return nil, errors.New("there is no serving certificate yet")
+}
+
+// Bundle returns the authorities in the Secret when it was last read, in PEM, or nil if there are
+// none.
+func (c *Certificate) Bundle() []byte {
+	if bundle := c.bundle.Load(); bundle != nil {
+		return *bundle
+	}
+	return nil
 }
 
 // Expires returns when the served certificate expires, or zero if there is none.
@@ -145,8 +184,11 @@ func (c *Certificate) Collect(ch chan<- prometheus.Metric) {
 // load serves the certificate in the Secret. If the Secret is unusable, the previous certificate is
 // kept.
 func (c *Certificate) load(s *corev1.Secret) error {
+	if bundle := s.Data[authorityKey]; len(parseAuthorities(bundle)) > 0 {
+		c.bundle.Store(&bundle)
+	}
 	pair, err := parsePair(s.Data)
-	if err == nil && c.cfg.Service != "" {
+	if err == nil && (c.cfg.Service != "" || c.cfg.Host != "") {
 		err = pair.Leaf.VerifyHostname(c.cfg.serverName())
 	}
 	if err != nil {

@@ -6,11 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"golang.org/x/time/rate"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/cert"
@@ -100,7 +102,7 @@ func (c *Certificate) sources(mgr manager.Manager) []source.Source {
 	}
 	return append(all, source.Kind(mgr.GetCache(), &admissionregistrationv1.MutatingWebhookConfiguration{},
 		handler.TypedEnqueueRequestsFromMapFunc(func(_ context.Context, w *admissionregistrationv1.MutatingWebhookConfiguration) []reconcile.Request {
-			if w.Name != c.cfg.WebhookConfiguration {
+			if !c.cfg.selects(w) {
 				return nil
 			}
 			return []reconcile.Request{work}
@@ -108,10 +110,10 @@ func (c *Certificate) sources(mgr manager.Manager) []source.Source {
 }
 
 func (r *rotator) reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	// Read the configuration first, so that an older bundle never replaces a newer one: if the Secret
+	// Read the configurations first, so that an older bundle never replaces a newer one: if the Secret
 	// changes after it is read here, its new caBundle is written later still. The configuration has
 	// then changed since it was read, and this write fails with a conflict.
-	config, configErr := r.configuration(ctx)
+	configs, configErr := r.configurations(ctx)
 	var secret corev1.Secret
 	if err := r.reader.Get(ctx, req.NamespacedName, &secret); err != nil {
 		err = fmt.Errorf("reading Secret %s: %w", req, err)
@@ -130,27 +132,34 @@ func (r *rotator) reconcile(ctx context.Context, req reconcile.Request) (reconci
 		r.setProblem(errors.Join(err, configErr))
 		return reconcile.Result{}, configErr
 	}
-	after, rotateErr := r.rotate(ctx, &secret, config)
+	after, rotateErr := r.rotate(ctx, &secret, configs)
 	r.setProblem(errors.Join(err, rotateErr))
 	return reconcile.Result{RequeueAfter: after}, rotateErr
 }
 
-// configuration returns the webhook configuration. If it is missing, the result has no webhooks:
-// the API server calls no webhook then, but the certificate is maintained nevertheless.
-func (r *rotator) configuration(ctx context.Context) (*admissionregistrationv1.MutatingWebhookConfiguration, error) {
-	var config admissionregistrationv1.MutatingWebhookConfiguration
+// configurations returns the webhook configurations. If there are none, the API server calls no
+// webhook, but the certificate is maintained nevertheless.
+func (r *rotator) configurations(ctx context.Context) ([]admissionregistrationv1.MutatingWebhookConfiguration, error) {
 	if !r.cfg.Rotate {
-		return &config, nil
+		return nil, nil
 	}
-	err := r.reader.Get(ctx, client.ObjectKey{Name: r.cfg.WebhookConfiguration}, &config)
+	if r.cfg.Selects != nil {
+		all := &admissionregistrationv1.MutatingWebhookConfigurationList{}
+		if err := r.reader.List(ctx, all); err != nil {
+			return nil, fmt.Errorf("listing MutatingWebhookConfigurations: %w", err)
+		}
+		return slices.DeleteFunc(all.Items, func(w admissionregistrationv1.MutatingWebhookConfiguration) bool { return !r.cfg.Selects(&w) }), nil
+	}
+	one := make([]admissionregistrationv1.MutatingWebhookConfiguration, 1)
+	err := r.reader.Get(ctx, client.ObjectKey{Name: r.cfg.WebhookConfiguration}, &one[0])
 	if apierrors.IsNotFound(err) {
 		logf.FromContext(ctx).Info("Webhook configuration not found", "mutatingWebhookConfiguration", r.cfg.WebhookConfiguration)
-		return &admissionregistrationv1.MutatingWebhookConfiguration{}, nil
+		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading MutatingWebhookConfiguration %s: %w", r.cfg.WebhookConfiguration, err)
 	}
-	return &config, nil
+	return one, nil
 }
 
 // serve serves the certificate in the Secret, if it is usable.
@@ -188,9 +197,13 @@ func (r *rotator) setProblem(problem error) {
 }
 
 // rotate performs the next step, and returns the delay until the next check.
-func (r *rotator) rotate(ctx context.Context, secret *corev1.Secret, config *admissionregistrationv1.MutatingWebhookConfiguration) (time.Duration, error) {
+func (r *rotator) rotate(ctx context.Context, secret *corev1.Secret, configs []admissionregistrationv1.MutatingWebhookConfiguration) (time.Duration, error) {
 	now, log := time.Now(), logf.FromContext(ctx)
-	s := stateOf(r.cfg, secret, config.Webhooks)
+	var webhooks []admissionregistrationv1.MutatingWebhook
+	for i := range configs {
+		webhooks = append(webhooks, configs[i].Webhooks...)
+	}
+	s := stateOf(r.cfg, secret, webhooks)
 	do, after := s.next(now)
 	if do == nothing {
 		return after, nil
@@ -198,7 +211,7 @@ func (r *rotator) rotate(ctx context.Context, secret *corev1.Secret, config *adm
 	if !r.writes.Allow() {
 		return pause, nil
 	}
-	err := r.take(ctx, do, s, secret, config, now)
+	err := r.take(ctx, do, s, secret, configs, now)
 	if apierrors.IsConflict(err) { // another replica or a user was first: read its result next
 		log.V(1).Info("Another client updated the object first", "step", do)
 		return nextStep, nil
@@ -210,12 +223,17 @@ func (r *rotator) rotate(ctx context.Context, secret *corev1.Secret, config *adm
 	return nextStep, nil
 }
 
-// take performs a step by one conditional write.
+// take performs a step by conditional writes.
 func (r *rotator) take(
-	ctx context.Context, do step, s *state, secret *corev1.Secret, config *admissionregistrationv1.MutatingWebhookConfiguration, now time.Time,
+	ctx context.Context, do step, s *state, secret *corev1.Secret, configs []admissionregistrationv1.MutatingWebhookConfiguration, now time.Time,
 ) error {
 	if do == trustAuthorities {
-		return r.writeBundle(ctx, config, s.authorities)
+		for i := range configs {
+			if err := r.writeBundle(ctx, &configs[i], s.authorities); client.IgnoreNotFound(err) != nil { // deleted meanwhile
+				return err
+			}
+		}
+		return nil
 	}
 	data, err := s.data(r.cfg, do, now)
 	if err != nil {
@@ -237,6 +255,9 @@ func (r *rotator) writeBundle(ctx context.Context, config *admissionregistration
 	changed := config.DeepCopy()
 	for i := range changed.Webhooks {
 		changed.Webhooks[i].ClientConfig.CABundle = bundle
+	}
+	if equality.Semantic.DeepEqual(config.Webhooks, changed.Webhooks) {
+		return nil
 	}
 	// A strategic merge patch contains only the caBundle of each webhook: an update would drop fields
 	// that only a newer API server has.

@@ -5,7 +5,7 @@
 // With [Config].Rotate, the package guarantees:
 //   - It fills an empty Secret with a certificate authority (ca.crt, ca.key) and a serving
 //     certificate signed by it (tls.crt, tls.key), and copies ca.crt into the caBundle of every webhook
-//     of one MutatingWebhookConfiguration.
+//     of one MutatingWebhookConfiguration, or of each that [Config.Selects] selects.
 //   - It replaces the certificate and the authority long before they expire, and repairs the Secret
 //     and caBundle as soon as they are deleted or damaged.
 //   - Any number of replicas may do this at the same time. The precondition of every write is the

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"net"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -55,14 +56,21 @@ func issueAuthority(cfg Config, now time.Time) (*x509.Certificate, []byte, error
 
 // issueCertificate returns a new serving certificate and its private key in PEM.
 func issueCertificate(cfg Config, now time.Time, authority *x509.Certificate, key crypto.Signer) (*x509.Certificate, []byte, error) {
-	return sign(&x509.Certificate{
+	template := &x509.Certificate{
 		Subject:               pkix.Name{CommonName: cfg.serverName()},
-		DNSNames:              cfg.dnsNames(),
 		NotAfter:              now.Add(certificateValidity),
 		KeyUsage:              x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 		BasicConstraintsValid: true,
-	}, now, authority, key)
+	}
+	for _, name := range cfg.names() {
+		if ip := net.ParseIP(name); ip != nil {
+			template.IPAddresses = append(template.IPAddresses, ip)
+		} else {
+			template.DNSNames = append(template.DNSNames, name)
+		}
+	}
+	return sign(template, now, authority, key)
 }
 
 // sign completes a template with a new key and signs it: with the key of the authority, or

@@ -64,7 +64,7 @@ type state struct {
 }
 
 func stateOf(cfg Config, secret *corev1.Secret, webhooks []admissionregistrationv1.MutatingWebhook) *state {
-	s := &state{names: cfg.dnsNames(), authorities: parseAuthorities(secret.Data[authorityKey])}
+	s := &state{names: cfg.names(), authorities: parseAuthorities(secret.Data[authorityKey])}
 	if len(s.authorities) > 0 {
 		s.signer, _ = parseSigner(s.authorities[0], secret.Data[authorityPrivateKey])
 	}

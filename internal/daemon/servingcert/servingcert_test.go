@@ -1,7 +1,9 @@
 package servingcert_test
 
 import (
+	"bytes"
 	"context"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -9,8 +11,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/cert"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -280,4 +285,37 @@ func TestNewNeedsToKnowTheObjects(t *testing.T) {
 	}
 	_, err := servingcert.New(servingcert.Config{Namespace: "n", Secret: "s"})
 	assert.NoError(t, err)
+}
+
+// A webhook can have any number of configurations, and be called by an address.
+func TestSelectedConfigurationsTrustTheCertificateOfAnAddress(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, true)
+	name := w.cfg.WebhookConfiguration
+	w.cfg.Host = "127.0.0.1"
+	w.cfg.Selects = func(c *admissionregistrationv1.MutatingWebhookConfiguration) bool {
+		return strings.HasPrefix(c.Name, name+"-")
+	}
+	w.create(t, &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name + "-all"}, Rules: []rbacv1.PolicyRule{{
+		APIGroups: []string{admissionregistrationv1.GroupName}, Resources: []string{"mutatingwebhookconfigurations"}, Verbs: []string{"list", "watch", "patch"},
+	}}})
+	w.create(t, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: name + "-all"}, Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: name}},
+		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name + "-all"},
+	})
+	w.createSecret(t, nil)
+	r := w.newReplica(t)
+	r.run()
+	w.waitUntilServed(t, nil, r)
+	assert.Equal(t, w.secret(t).Data["ca.crt"], r.Bundle())
+	assert.NoError(t, r.leaf().VerifyHostname("127.0.0.1"))
+	for _, suffix := range []string{"-a", "-b", ""} {
+		w.cfg.WebhookConfiguration = name + suffix
+		w.createConfiguration(t, r)
+		if suffix == "" {
+			continue
+		}
+		require.Eventually(t, func() bool { return bytes.Equal(r.Bundle(), w.configuration(t).Webhooks[0].ClientConfig.CABundle) }, longest, tick, suffix)
+	}
+	assert.Empty(t, w.configuration(t).Webhooks[0].ClientConfig.CABundle, "this one is not selected")
 }
