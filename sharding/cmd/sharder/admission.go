@@ -9,12 +9,13 @@ import (
 
 	"nodekeeper.dev/sharding/internal/policy"
 	"nodekeeper.dev/sharding/internal/ring"
+	"nodekeeper.dev/sharding/internal/webhook"
 	"nodekeeper.dev/sharding/shardlease"
 )
 
-// registerPolicies adds the controllers that install or remove policies and their tables to the
-// manager.
-func registerPolicies(mgr manager.Manager, o *options, clock *shardlease.ServerClock, reports *ring.Reports) (*policy.Controller, error) {
+// registerAdmission adds the controllers that install or remove policies and their tables, or
+// webhooks, to the manager.
+func registerAdmission(mgr manager.Manager, o *options, clock *shardlease.ServerClock, reports *ring.Reports) (*policy.Controller, error) {
 	mode, err := o.admission.Resolve(mgr.GetRESTMapper())
 	if err != nil {
 		return nil, fmt.Errorf("--admission=%s: %w", o.admission, err)
@@ -24,19 +25,27 @@ func registerPolicies(mgr manager.Manager, o *options, clock *shardlease.ServerC
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the API server: %w", err)
 	}
-	policies := &policy.Controller{
+	installed := &policy.Controller{
 		Client: mgr.GetClient(), Reports: reports, Dialect: o.dialect(), Namespace: o.namespace, Mode: mode, SyncPeriod: o.syncPeriod,
 		Resources: &policy.Resources{
-			Reader: mgr.GetAPIReader(), Discovery: served, Clock: func() time.Time { return clock.Now(time.Now()) },
+			Reader: mgr.GetAPIReader(), Discovery: served, Clock: func() time.Time { return clock.Now(time.Now()) }, NeedNoSchema: mode == policy.ByWebhook,
 		},
 	}
-	if mode == policy.ByPolicy {
+	switch mode {
+	case policy.ByPolicy:
 		tables := &policy.Tables{
 			Client: mgr.GetClient(), Reader: mgr.GetAPIReader(), Reports: reports, Dialect: o.dialect(), Namespace: o.namespace, SyncPeriod: o.syncPeriod,
 		}
-		if err := tables.Register(mgr); err != nil {
-			return nil, err //nolint:wrapcheck // the error needs no context
+		err = tables.Register(mgr)
+	case policy.ByWebhook:
+		rings := &webhook.Rings{
+			Reader: mgr.GetClient(), Resources: installed.Resources, Dialect: o.dialect(), Namespace: o.namespace, SyncPeriod: o.syncPeriod,
 		}
+		installed.Webhooks, err = o.webhook.serve(mgr, o.namespace, rings, webhook.New(rings, o.dialect()))
+	case policy.Auto, policy.None:
 	}
-	return policies, policies.Register(mgr)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // the error needs no context
+	}
+	return installed, installed.Register(mgr)
 }

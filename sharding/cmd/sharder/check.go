@@ -9,10 +9,11 @@ import (
 
 	"nodekeeper.dev/sharding/api/v1alpha1"
 	"nodekeeper.dev/sharding/internal/compat"
+	"nodekeeper.dev/sharding/internal/policy"
 )
 
 // servesRings returns an error unless the API server serves ClusterRings and, if required,
-// ControllerRings.
+// ControllerRings, and has the Secret that webhooks need.
 func (o *options) servesRings(ctx context.Context, c client.Client) error {
 	err := c.List(ctx, &v1alpha1.ClusterRingList{}, client.Limit(1))
 	if meta.IsNoMatchError(err) {
@@ -21,7 +22,24 @@ func (o *options) servesRings(ctx context.Context, c client.Client) error {
 	if err != nil {
 		return fmt.Errorf("listing rings: %w", err)
 	}
-	return o.servesControllerRings(c)
+	if err := o.servesControllerRings(c); err != nil {
+		return err
+	}
+	return o.hasSecret(ctx, c)
+}
+
+// hasSecret returns an error if the webhooks need a Secret for their certificate, and it does not
+// exist and cannot be created.
+func (o *options) hasSecret(ctx context.Context, c client.Client) error {
+	mode, err := o.admission.Resolve(c.RESTMapper())
+	if err != nil || mode != policy.ByWebhook || o.webhook.certDir != "" {
+		return nil //nolint:nilerr // registerAdmission reports it
+	}
+	if err := ensureSecret(ctx, c, o.namespace); err != nil {
+		return fmt.Errorf("there must be a Secret %s in namespace %s for the certificate of the webhooks: run kubectl create secret generic %s -n %s, or set --webhook-cert-dir: %w",
+			webhookName, o.namespace, webhookName, o.namespace, err)
+	}
+	return nil
 }
 
 // servesControllerRings returns an error if --compat requires ControllerRings and the API server

@@ -8,6 +8,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"time"
 
@@ -78,6 +79,7 @@ func (o *options) prepare(clock *shardlease.ServerClock, detector *rewind.Detect
 		m.LeaseDuration, m.RenewDeadline, m.RetryPeriod = new(leaseDuration), new(renewDeadline), new(retryPeriod)
 		m.LeaderElectionReleaseOnCancel = true
 		m.Cache.ByObject, m.Cache.NewInformer = policy.CacheOptions(o.namespace), detector.Informers(nil)
+		maps.Copy(m.Cache.ByObject, o.webhook.certificate(o.namespace).ByObject())
 		return nil
 	}
 }
@@ -127,13 +129,13 @@ func register(mgr manager.Manager, o *options, clock *shardlease.ServerClock) er
 	if err := registerMirrors(mgr, o, recorder); err != nil {
 		return err
 	}
-	policies, err := registerPolicies(mgr, o, clock, reports)
+	admission, err := registerAdmission(mgr, o, clock, reports)
 	if err != nil {
 		return err
 	}
 	cleaner := &assignment.Cleaner{
 		Client: mgr.GetClient(), Metadata: objects, Mapper: mgr.GetRESTMapper(), Reports: reports, Dialect: o.dialect(),
-		Unpolice: policies.Remove, Unaware: observer.Unaware, SyncPeriod: o.syncPeriod, Concurrency: o.concurrentMoves,
+		Unpolice: admission.Remove, Unaware: observer.Unaware, SyncPeriod: o.syncPeriod, Concurrency: o.concurrentMoves,
 	}
 	return cleaner.Register(mgr) //nolint:wrapcheck // the error needs no context
 }

@@ -27,6 +27,7 @@ type options struct {
 	admission       policy.Mode
 	labelPrefix     v1alpha1.Prefix
 	compat          compatMode
+	webhook         webhookOptions
 }
 
 func (o *options) addFlags(fs *flag.FlagSet) {
@@ -35,9 +36,10 @@ func (o *options) addFlags(fs *flag.FlagSet) {
 	fs.BoolVar(&o.leaderElect, "leader-elect", true, "write only while this replica is the leader; if disabled, run only one replica")
 	fs.DurationVar(&o.syncPeriod, "sync-period", 5*time.Minute, "the maximum `duration` between retries of a failing operation and between resyncs while they find objects to move, and the minimum between resyncs of a ring at rest")
 	fs.IntVar(&o.concurrentMoves, "concurrent-moves", 100, "the maximum `number` of concurrent writes to objects of each resource of a ring")
-	fs.StringVar((*string)(&o.admission), "admission", string(policy.Auto), "the `mode` in which new objects are assigned to shards: \"policy\" (by admission policies, Kubernetes 1.36 or newer), \"none\" (by the sharder, after they are created) or \"auto\" (\"policy\" if the API server supports it, otherwise \"none\")")
+	fs.StringVar((*string)(&o.admission), "admission", string(policy.Auto), "the `mode` in which new objects are assigned to shards: \"policy\" (by admission policies, Kubernetes 1.36 or newer), \"webhook\" (by a webhook in each sharder, Kubernetes 1.30 or newer), \"none\" (by the sharder, after they are created) or \"auto\" (\"policy\" if the API server supports it, otherwise \"webhook\")")
 	fs.StringVar((*string)(&o.labelPrefix), "label-prefix", string(v1alpha1.DefaultPrefix), "`prefix` of the keys of sharding labels and annotations; it must match that of the shards; choose it before you create a ring, because labels with another prefix are not removed")
 	fs.StringVar((*string)(&o.compat), "compat", string(compatNone), "another `project` whose shards are also supported: \"timebertt\" (timebertt/kubernetes-controller-sharding, through its ControllerRings) or \"none\"")
+	o.webhook.addFlags(fs)
 }
 
 func (o *options) parse(fs *flag.FlagSet, args []string, stderr io.Writer) error {
@@ -59,6 +61,9 @@ func (o *options) parse(fs *flag.FlagSet, args []string, stderr io.Writer) error
 	if err := o.labelPrefix.Validate(); err != nil {
 		return fmt.Errorf("--label-prefix: %w", err)
 	}
+	if err := o.webhook.validate(); err != nil {
+		return err
+	}
 	return o.compat.validate()
 }
 
@@ -75,24 +80,40 @@ func (o *options) permissions() []daemon.Permission {
 	return append(needed, o.admissionPermissions()...)
 }
 
-// admissionPermissions returns the permissions for installing policies and their tables or, with
-// --admission=none, for removing them. The permission to create rings is for dry runs, which show
-// whether the API server applies the policies.
+// admissionPermissions returns the permissions for installing policies and their tables, or webhooks
+// and their certificate, and for removing those of other modes. The permission to create rings is
+// for dry runs, which show whether the API server applies them.
 func (o *options) admissionPermissions() (needed []daemon.Permission) {
-	verbs := []string{"get", "delete"}
-	if o.admission != policy.None {
-		verbs = []string{"get", "list", "watch", "create", "update", "delete"}
-		needed = append(needed, daemon.Permissions(v1alpha1.GroupName, "clusterrings", "", "create")...)
+	all, removal := []string{"get", "list", "watch", "create", "update", "delete"}, []string{"get", "delete"}
+	policies, webhooks := removal, removal
+	if o.mayUsePolicies() {
+		policies = all
 		for _, resource := range []string{"validatingadmissionpolicies", "validatingadmissionpolicybindings"} {
 			needed = append(needed, daemon.Permissions(admissionregistrationv1.GroupName, resource, "", "create")...)
 		}
 		// Without it, the API server refuses policies that have ConfigMaps as parameters.
 		needed = append(needed, daemon.Permissions("", "configmaps", "", "get")...)
+	}
+	if o.mayUseWebhooks() {
+		webhooks = all
+		needed = append(needed, o.webhook.permissions(o.namespace)...)
+	}
+	if o.admission != policy.None {
+		needed = append(needed, daemon.Permissions(v1alpha1.GroupName, "clusterrings", "", "create")...)
 		needed = append(needed, daemon.Permissions(policy.CRDKind.Group, "customresourcedefinitions", "", "get", "list", "watch")...)
 	}
 	for _, resource := range []string{"mutatingadmissionpolicies", "mutatingadmissionpolicybindings"} {
-		needed = append(needed, daemon.Permissions(admissionregistrationv1.GroupName, resource, "", verbs...)...)
+		needed = append(needed, daemon.Permissions(admissionregistrationv1.GroupName, resource, "", policies...)...)
 	}
-	needed = append(needed, daemon.Permissions("", "configmaps", o.namespace, verbs...)...)
+	needed = append(needed, daemon.Permissions(admissionregistrationv1.GroupName, "mutatingwebhookconfigurations", "", webhooks...)...)
+	needed = append(needed, daemon.Permissions("", "configmaps", o.namespace, policies...)...)
 	return needed
+}
+
+func (o *options) mayUsePolicies() bool {
+	return o.admission == policy.Auto || o.admission == policy.ByPolicy
+}
+
+func (o *options) mayUseWebhooks() bool {
+	return o.admission == policy.Auto || o.admission == policy.ByWebhook
 }

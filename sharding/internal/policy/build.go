@@ -1,10 +1,6 @@
 package policy
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -21,9 +17,9 @@ const (
 	stickPrefix  = "sharding-stick-"
 	// ringKind is the kind of the policies' owner.
 	ringKind = "ClusterRing"
-	// ringResource is the resource of the dry runs that detect whether the API server applies the
+	// RingResource is the resource of the dry runs that detect whether the API server applies the
 	// policies.
-	ringResource = "clusterrings"
+	RingResource = "clusterrings"
 	// systemNamespace contains objects that the cluster itself needs. It is excluded by default.
 	systemNamespace = "kube-system"
 	// revisionLength is the number of hexadecimal digits of a policy revision.
@@ -72,38 +68,43 @@ type Policies struct {
 // in which the API server stores them. The result does not depend on the order of the resources.
 func (b *Builder) Build(ring *v1alpha1.ClusterRing, resources []Resource) Policies {
 	resources = slices.SortedFunc(slices.Values(resources), func(x, y Resource) int { return strings.Compare(x.name(), y.name()) })
-	e := expressions{shard: b.Prefix.ShardLabel(ring.Name), drain: b.Prefix.DrainLabel(ring.Name), children: b.Prefix.ChildrenAnnotation(ring.Name)}
+	e := b.expressions(ring)
 	c := constantsOf(ring, resources)
 	assign := b.spec(ring, rules(resources, admissionregistrationv1.Create), append(e.placing(c), e.assigning()...), e.assign())
 	assign.MatchConstraints.ResourceRules = append(assign.MatchConstraints.ResourceRules,
-		rule(v1alpha1.GroupName, []string{ringResource}, admissionregistrationv1.Create))
+		rule(v1alpha1.GroupName, []string{RingResource}, admissionregistrationv1.Create))
 	assign.MatchConditions = []admissionregistrationv1.MatchCondition{{Name: "no-ring-but-a-probe", Expression: e.noRingButAProbe()}}
 
 	stick := b.spec(ring, rules(resources, admissionregistrationv1.Update), append(e.placing(c), e.sticking(c)...), e.stick())
-	stick.MatchConstraints.ObjectSelector = &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+	stick.MatchConstraints.ObjectSelector = e.unassigned()
+	stick.MatchConditions = b.notTheSharder(e)
+
+	revision := digest(assign, stick)
+	assign.Variables = append([]admissionregistrationv1.Variable{{Name: "revision", Expression: quote(revision)}}, assign.Variables...)
+	return Policies{Assign: b.pair(ring, assignPrefix, assign), Stick: b.pair(ring, stickPrefix, stick), Revision: revision}
+}
+
+func (b *Builder) expressions(ring *v1alpha1.ClusterRing) expressions {
+	return expressions{shard: b.Prefix.ShardLabel(ring.Name), drain: b.Prefix.DrainLabel(ring.Name), children: b.Prefix.ChildrenAnnotation(ring.Name)}
+}
+
+// unassigned returns the selector of updates of objects that have no shard before or after.
+func (e expressions) unassigned() *metav1.LabelSelector {
+	return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
 		{Key: e.shard, Operator: metav1.LabelSelectorOpDoesNotExist},
 	}}
-	stick.MatchConditions = []admissionregistrationv1.MatchCondition{
+}
+
+// notTheSharder returns the match conditions of updates after which an object has no shard, except
+// those by the sharder.
+func (b *Builder) notTheSharder(e expressions) []admissionregistrationv1.MatchCondition {
+	return []admissionregistrationv1.MatchCondition{
 		// Others can have the user of the sharder, for example an administrator.
 		{Name: "not-the-sharder", Expression: "!(request.userInfo.username in " + list(b.Sharders) +
 			" && request.options.?fieldManager.orValue('') == " + quote(sharderring.FieldManager) + ")"},
 		// The selector also matches an update that adds the label.
 		{Name: "has-no-shard", Expression: "!(" + quote(e.shard) + " in object.metadata.?labels.orValue({}))"},
 	}
-
-	revision := revisionOf(assign, stick)
-	assign.Variables = append([]admissionregistrationv1.Variable{{Name: "revision", Expression: quote(revision)}}, assign.Variables...)
-	return Policies{Assign: b.pair(ring, assignPrefix, assign), Stick: b.pair(ring, stickPrefix, stick), Revision: revision}
-}
-
-// revisionOf returns a hash of specs, which is a valid label value.
-func revisionOf(specs ...admissionregistrationv1.MutatingAdmissionPolicySpec) string {
-	text, err := json.Marshal(specs)
-	if err != nil {
-		text = fmt.Append(nil, specs) // unreachable: specs consist of strings
-	}
-	sum := sha256.Sum256(text)
-	return hex.EncodeToString(sum[:])[:revisionLength]
 }
 
 func (b *Builder) spec(ring *v1alpha1.ClusterRing, rules []admissionregistrationv1.NamedRuleWithOperations, variables []admissionregistrationv1.Variable, patch string) admissionregistrationv1.MutatingAdmissionPolicySpec {

@@ -63,30 +63,30 @@ func constantsOf(ring *v1alpha1.ClusterRing, resources []Resource) constants {
 // isAccount returns an expression that is true if the caller of a request has one of the shards'
 // service accounts.
 func (c constants) isAccount() string {
-	const user, prefix = "request.userInfo.username", "system:serviceaccount:"
+	const user = "request.userInfo.username"
 	if c.namespace == v1alpha1.AnyNamespace {
-		return user + ".startsWith('" + prefix + "') && " + user + ".split(':')[?3].orValue('') in " + list(c.accounts)
+		return user + ".startsWith('" + accountPrefix + "') && " + user + ".split(':')[?3].orValue('') in " + list(c.accounts)
 	}
 	var users []string
 	for _, account := range c.accounts {
-		users = append(users, prefix+c.namespace+":"+account)
+		users = append(users, accountPrefix+c.namespace+":"+account)
 	}
 	return user + " in " + list(users)
 }
 
-// isShard returns an expression that is true if the caller of a request can be the shard of the
-// variable shard. If the accounts of the shards are unknown, that is a caller in a pod of that name.
-// Outside of pods it is a caller that may renew the Lease of the shard, and has removed only the
-// label of the shard. Many clients may renew Leases; their updates without any labels must not
-// count.
-func (c constants) isShard() string {
+// isShard returns an expression that is true if the caller of a request can be the shard that an
+// object had. The arguments are expressions for that shard and for whether the object is still being
+// drained. If the accounts of the shards are unknown, that is a caller in a pod of that name. Outside
+// of pods it is a caller that may renew the Lease of the shard, and has removed only the label of the
+// shard. Many clients may renew Leases; their updates without any labels must not count.
+func (c constants) isShard(shard, draining string) string {
 	if len(c.accounts) > 0 {
-		return "variables.isAccount"
+		return c.isAccount()
 	}
 	lease := "authorizer.group('coordination.k8s.io').resource('leases')"
 	if c.namespace != v1alpha1.AnyNamespace {
 		lease += ".namespace(" + quote(c.namespace) + ")"
 	}
-	return "(" + callerPod + " != '' ? " + callerPod + " == variables.shard" +
-		" : variables.draining && " + lease + ".name(variables.shard).check('update').allowed())"
+	return "(" + callerPod + " != '' ? " + callerPod + " == " + shard +
+		" : " + draining + " && " + lease + ".name(" + shard + ").check('update').allowed())"
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -33,6 +34,7 @@ const (
 	condition = "AdmissionInstalled"
 
 	installed     = "PolicyInstalled"
+	webhooksServe = "WebhookInstalled"
 	disabled      = "Disabled"
 	installFailed = "InstallFailed"
 	waiting       = "WaitingForResource"
@@ -43,7 +45,7 @@ const (
 // delay others.
 const workers = 4
 
-// Controller installs the policies of rings and removes the policies of deleted rings. It writes
+// Controller installs the policies or webhooks of rings and removes those of deleted rings. It writes
 // only while this process is the leader. All exported fields are required.
 type Controller struct {
 	// Client writes rings and policies and reads them from a cache.
@@ -53,8 +55,10 @@ type Controller struct {
 	Dialect   ring.Dialect
 	// Namespace is the namespace of the sharder and of the tables.
 	Namespace string
-	// Mode is ByPolicy, or None to remove existing policies.
+	// Mode is ByPolicy or ByWebhook, or None to remove existing policies and webhooks.
 	Mode Mode
+	// Webhooks is used by the mode ByWebhook only.
+	Webhooks *Webhooks
 	// SyncPeriod bounds the delay between retries for a failing ring.
 	SyncPeriod time.Duration
 
@@ -79,12 +83,15 @@ func (c *Controller) Register(mgr manager.Manager) error {
 	b := builder.ControllerManagedBy(mgr).Named("policy").
 		For(&v1alpha1.ClusterRing{}, builder.WithPredicates(predicate.Or[client.Object](predicate.GenerationChangedPredicate{}, recorded()))).
 		WithOptions(options(c.SyncPeriod))
-	if c.Mode == ByPolicy {
-		crd := &metav1.PartialObjectMetadata{}
-		crd.SetGroupVersionKind(CRDKind)
+	switch c.Mode {
+	case ByPolicy:
 		b = b.Watches(&admissionregistrationv1.MutatingAdmissionPolicy{}, handler.EnqueueRequestsFromMapFunc(toRing)).
 			Watches(&admissionregistrationv1.MutatingAdmissionPolicyBinding{}, handler.EnqueueRequestsFromMapFunc(toRing)).
-			WatchesMetadata(crd, handler.EnqueueRequestsFromMapFunc(c.usersOf))
+			WatchesMetadata(CRD(), handler.EnqueueRequestsFromMapFunc(UsersOf(c.Client)))
+	case ByWebhook:
+		b = b.Watches(&admissionregistrationv1.MutatingWebhookConfiguration{}, handler.EnqueueRequestsFromMapFunc(webhooksToRing)).
+			WatchesMetadata(CRD(), handler.EnqueueRequestsFromMapFunc(UsersOf(c.Client)))
+	case Auto, None:
 	}
 	if err := b.Complete(c); err != nil {
 		return fmt.Errorf("installing policies: %w", err)
@@ -102,7 +109,7 @@ func recorded() predicate.Funcs {
 	}}
 }
 
-// toRing maps a policy or binding to its ring.
+// toRing maps a policy, binding or table to its ring.
 func toRing(_ context.Context, o client.Object) []reconcile.Request {
 	if name := ringOf(o.GetName()); name != "" {
 		return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: name}}}
@@ -110,20 +117,31 @@ func toRing(_ context.Context, o client.Object) []reconcile.Request {
 	return nil
 }
 
-// usersOf maps a CRD to the rings that include its resource.
-func (c *Controller) usersOf(ctx context.Context, crd client.Object) (all []reconcile.Request) {
-	rings := &v1alpha1.ClusterRingList{}
-	if err := c.Client.List(ctx, rings); err != nil {
-		logf.FromContext(ctx).Error(err, "Listing rings from the cache failed")
-		return nil
+// webhooksToRing maps a webhook configuration to its ring.
+func webhooksToRing(_ context.Context, o client.Object) []reconcile.Request {
+	if name, ok := strings.CutPrefix(o.GetName(), webhookPrefix); ok {
+		return []reconcile.Request{{NamespacedName: types.NamespacedName{Name: name}}}
 	}
-	for i := range rings.Items {
-		matches := func(r v1alpha1.GroupResource) bool { return r.Resource+"."+r.Group == crd.GetName() }
-		if slices.ContainsFunc(resourcesOf(&rings.Items[i]), matches) {
-			all = append(all, reconcile.Request{NamespacedName: types.NamespacedName{Name: rings.Items[i].Name}})
+	return nil
+}
+
+// UsersOf returns a function that maps a CRD to the rings that include its resource. The reader must
+// use a cache.
+func UsersOf(cached client.Reader) handler.MapFunc {
+	return func(ctx context.Context, crd client.Object) (all []reconcile.Request) {
+		rings := &v1alpha1.ClusterRingList{}
+		if err := cached.List(ctx, rings); err != nil {
+			logf.FromContext(ctx).Error(err, "Listing rings from the cache failed")
+			return nil
 		}
+		for i := range rings.Items {
+			matches := func(r v1alpha1.GroupResource) bool { return r.Resource+"."+r.Group == crd.GetName() }
+			if slices.ContainsFunc(resourcesOf(&rings.Items[i]), matches) {
+				all = append(all, reconcile.Request{NamespacedName: types.NamespacedName{Name: rings.Items[i].Name}})
+			}
+		}
+		return all
 	}
-	return all
 }
 
 // Reconcile installs or removes the policies of one ring.
@@ -158,41 +176,37 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return reconcile.Result{RequeueAfter: after}, err
 }
 
-// keep installs the policies for the served resources and reports the result. It returns the delay
-// before the next check whether the API server applies the policies, or zero if no check is needed.
+// keep installs the policies or webhooks for the served resources and reports the result. It returns the delay
+// before the next check whether the API server applies them, or zero if no check is needed.
 func (c *Controller) keep(ctx context.Context, r *v1alpha1.ClusterRing, f found) (after time.Duration, err error) {
 	missing := f.missing()
 	if len(f.resources) == 0 {
 		c.forget(r.Name)
 		c.report(r.Name, metav1.ConditionFalse, waiting, missing)
+		if err := c.removeWebhooks(ctx, r.Name); err != nil {
+			return 0, err
+		}
 		return 0, c.removePolicies(ctx, r.Name)
 	}
-	user, err := c.self(ctx)
-	if err != nil {
-		return 0, err
-	}
-	b := &Builder{Prefix: c.Dialect.PrefixOf(r), Namespace: c.Namespace, Sharders: []string{user}}
-	policies := b.Build(r, f.resources)
-	written, err := c.install(ctx, r.Name, policies)
+	revision, written, err := c.install(ctx, r, f.resources)
 	if err != nil {
 		return c.fail(r.Name, err)
 	}
 	if written {
-		logf.FromContext(ctx).Info("Installed policies", "ring", r.Name, "revision", policies.Revision)
+		logf.FromContext(ctx).Info("Installed admission", "ring", r.Name, "mode", c.Mode, "revision", revision)
 	}
-	p := c.prove(ctx, r, policies.Revision, written)
+	p := c.prove(ctx, r, revision, written)
 	switch {
 	case len(f.waiting) > 0:
 		c.report(r.Name, metav1.ConditionFalse, waiting, missing)
+	case p.applied && c.Mode == ByWebhook:
+		c.report(r.Name, metav1.ConditionTrue, webhooksServe, p.note)
 	case p.applied:
 		c.report(r.Name, metav1.ConditionTrue, installed, p.note)
 	default:
 		c.report(r.Name, metav1.ConditionFalse, installing, p.note)
 	}
-	if !p.applied {
-		after = probePeriod
-	}
-	return after, nil
+	return c.recheckAfter(p), nil
 }
 
 // fail reports why policies are not installed, unless a retry is expected to succeed.

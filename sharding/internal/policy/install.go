@@ -18,11 +18,53 @@ import (
 	"nodekeeper.dev/sharding/api/v1alpha1"
 )
 
-// errForeign means that an object with the name of a policy exists and does not belong to the ring.
+// errForeign means that an object with the name of a policy or a webhook configuration exists and does not belong to the ring.
 var errForeign = errors.New("it exists and does not belong to this ring: delete or rename it")
 
-// install creates or updates the policies of a ring. It reports whether it wrote anything.
-func (c *Controller) install(ctx context.Context, ring string, p Policies) (written bool, err error) {
+// install creates or updates the policies or webhooks of a ring. It returns their revision, and
+// whether it wrote anything.
+func (c *Controller) install(ctx context.Context, r *v1alpha1.ClusterRing, resources []Resource) (revision string, written bool, err error) {
+	user, err := c.self(ctx)
+	if err != nil {
+		return "", false, err
+	}
+	b := &Builder{Prefix: c.Dialect.PrefixOf(r), Namespace: c.Namespace, Sharders: []string{user}}
+	if c.Mode == ByWebhook {
+		return c.installWebhooks(ctx, r, b, resources)
+	}
+	p := b.Build(r, resources)
+	isFirst := c.installedRevision(r.Name) == ""
+	written, err = c.installPolicies(ctx, r.Name, p)
+	if err == nil && isFirst {
+		err = c.removeWebhooks(ctx, r.Name)
+	}
+	return p.Revision, written, err
+}
+
+// installWebhooks creates or updates the webhooks of a ring, and removes its policies.
+func (c *Controller) installWebhooks(ctx context.Context, r *v1alpha1.ClusterRing, b *Builder, resources []Resource) (revision string, written bool, err error) {
+	want, revision := b.BuildWebhooks(r, resources, c.Webhooks.Endpoint)
+	isFirst := c.installedRevision(r.Name) == ""
+	is := &admissionregistrationv1.MutatingWebhookConfiguration{}
+	err = c.Client.Get(ctx, client.ObjectKeyFromObject(want), is)
+	for i := range want.Webhooks {
+		want.Webhooks[i].ClientConfig.CABundle = c.Webhooks.bundleFor(is.Webhooks)
+	}
+	same := err == nil && equality.Semantic.DeepEqual(is.Webhooks, want.Webhooks)
+	if written, err = c.ensure(ctx, r.Name, want, is, same, err); err != nil {
+		return revision, written, fmt.Errorf("installing MutatingWebhookConfiguration %s: %w", want.Name, err)
+	}
+	if isFirst {
+		err = c.removePolicies(ctx, r.Name)
+		if err == nil {
+			err = c.removeTable(ctx, r.Name)
+		}
+	}
+	return revision, written, err
+}
+
+// installPolicies creates or updates the policies of a ring. It reports whether it wrote anything.
+func (c *Controller) installPolicies(ctx context.Context, ring string, p Policies) (written bool, err error) {
 	if c.installedRevision(ring) != p.Revision {
 		if err := c.ensureAnchors(ctx); err != nil {
 			return false, err
@@ -86,14 +128,12 @@ func belongsTo(o client.Object, ring string) bool {
 	return err == nil && version.Group == v1alpha1.GroupName
 }
 
-// Remove deletes the policies of a ring and its table, based on live reads.
+// Remove deletes the policies of a ring, its table and its webhooks, based on live reads.
 func (c *Controller) Remove(ctx context.Context, ring string) error {
-	if err := c.removePolicies(ctx, ring); err != nil {
-		return err
-	}
-	name := types.NamespacedName{Namespace: c.Namespace, Name: tablePrefix + ring}
-	if err := c.delete(ctx, ring, name, &corev1.ConfigMap{}); err != nil {
-		return fmt.Errorf("deleting ConfigMap %s: %w", name, err)
+	for _, remove := range []func(context.Context, string) error{c.removeWebhooks, c.removePolicies, c.removeTable} {
+		if err := remove(ctx, ring); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -112,6 +152,22 @@ func (c *Controller) removePolicies(ctx context.Context, ring string) error {
 				return fmt.Errorf("deleting %T %s: %w", o, name, err)
 			}
 		}
+	}
+	return nil
+}
+
+func (c *Controller) removeTable(ctx context.Context, ring string) error {
+	name := types.NamespacedName{Namespace: c.Namespace, Name: tablePrefix + ring}
+	if err := c.delete(ctx, ring, name, &corev1.ConfigMap{}); err != nil {
+		return fmt.Errorf("deleting ConfigMap %s: %w", name, err)
+	}
+	return nil
+}
+
+func (c *Controller) removeWebhooks(ctx context.Context, ring string) error {
+	name := types.NamespacedName{Name: webhookPrefix + ring}
+	if err := c.delete(ctx, ring, name, &admissionregistrationv1.MutatingWebhookConfiguration{}); err != nil {
+		return fmt.Errorf("deleting MutatingWebhookConfiguration %s: %w", name.Name, err)
 	}
 	return nil
 }

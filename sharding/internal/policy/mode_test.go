@@ -21,10 +21,11 @@ func TestAutoTakesWhatTheAPIServerServes(t *testing.T) {
 		mapper meta.RESTMapper
 		want   policy.Mode
 	}{
-		"auto, old server":   {policy.Auto, oldServer, policy.None},
-		"auto, new server":   {policy.Auto, newServer, policy.ByPolicy},
-		"policy, new server": {policy.ByPolicy, newServer, policy.ByPolicy},
-		"none, new server":   {policy.None, newServer, policy.None},
+		"auto, old server":    {policy.Auto, oldServer, policy.ByWebhook},
+		"auto, new server":    {policy.Auto, newServer, policy.ByPolicy},
+		"policy, new server":  {policy.ByPolicy, newServer, policy.ByPolicy},
+		"webhook, new server": {policy.ByWebhook, newServer, policy.ByWebhook},
+		"none, new server":    {policy.None, newServer, policy.None},
 	} {
 		got, err := tc.mode.Resolve(tc.mapper)
 		require.NoError(t, err, name)
@@ -36,6 +37,6 @@ func TestAutoTakesWhatTheAPIServerServes(t *testing.T) {
 
 func TestModesThatDoNotExistAreRefused(t *testing.T) {
 	require.NoError(t, policy.Auto.Validate())
-	require.ErrorContains(t, policy.ByWebhook.Validate(), "not implemented yet")
+	require.NoError(t, policy.ByWebhook.Validate())
 	require.ErrorContains(t, policy.Mode("").Validate(), "use auto")
 }

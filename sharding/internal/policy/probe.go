@@ -15,45 +15,82 @@ import (
 )
 
 const (
-	// probePeriod is the interval between probes whether the API server applies the policies. The
-	// API server loads new policies once a second.
+	// probePeriod is the interval between probes whether the API server applies new policies, which it
+	// loads once a second, or calls new webhooks.
 	probePeriod = time.Second
-	// unprobed is how long to wait before policies count as applied if probes are refused.
+	// unprobed is how long to wait before policies and webhooks count as applied if probes are refused.
 	unprobed = 35 * time.Second
 )
 
-// proof is the evidence whether the API server applies the policies of a ring.
+const (
+	// servingPeriod is the interval between probes of a webhook that has answered, and failingPeriod
+	// if the last answer is missing.
+	servingPeriod, failingPeriod = 30 * time.Second, 5 * time.Second
+	// maxMissing is the number of missing answers in a row after which a webhook is reported.
+	maxMissing = 3
+)
+
+// proof is the evidence whether the API server applies the policies of a ring, or calls its
+// webhooks.
 type proof struct {
-	// revision identifies the policies. since is when this process first found them installed.
+	// revision identifies the policies or webhooks. since is when this process first found them
+	// installed.
 	revision string
 	since    time.Time
 	applied  bool
+	// missing counts the probes since the last one that a webhook has answered.
+	missing int
 	// note describes the evidence.
 	note string
 }
 
-// prove checks whether the API server applies the given revision of a ring's policies with the ring
-// as their parameter. After a positive result it does not check again.
+// prove checks whether the API server applies the given revision of a ring's policies, or calls that
+// of its webhooks. After a positive result it does not check policies again; a webhook can fail at
+// any time.
 func (c *Controller) prove(ctx context.Context, ring *v1alpha1.ClusterRing, revision string, isNew bool) *proof {
 	p := c.proofOf(ring.Name, revision, isNew)
-	if p.applied {
+	if p.applied && c.Mode == ByPolicy {
 		return p
 	}
+	what := "the API server " + c.applies()
 	applied, err := c.probe(ctx, ring)
 	switch {
+	case err == nil && applied == revision:
+		p.applied, p.missing = true, 0
+		p.note = "a dry run shows that " + what
+	case err != nil && !isTransient(err):
+		p.applied, p.missing = time.Since(p.since) >= unprobed, 0
+		p.note = fmt.Sprintf("no dry run can show whether %s, which takes up to %s: %v", what, unprobed, err)
+	case p.applied && p.missing+1 < maxMissing:
+		p.missing++ // a webhook may be late once
 	case err == nil:
-		p.applied = applied == revision
-		p.note = "a dry run shows that the API server does not apply the policies yet"
-		if p.applied {
-			p.note = "a dry run shows that the API server applies the policies"
-		}
-	case isTransient(err):
-		p.note = fmt.Sprintf("could not determine whether the API server applies the policies: %v", err)
+		p.applied, p.note = false, "a dry run does not show that "+what
 	default:
-		p.applied = time.Since(p.since) >= unprobed
-		p.note = fmt.Sprintf("no dry run can show whether the API server applies the policies, which takes up to %s: %v", unprobed, err)
+		p.applied, p.note = false, fmt.Sprintf("could not determine whether %s: %v", what, err)
 	}
 	return p
+}
+
+// applies describes what a probe shows.
+func (c *Controller) applies() string {
+	if c.Mode == ByWebhook {
+		return "calls the webhooks"
+	}
+	return "applies the policies"
+}
+
+// recheckAfter returns the delay before the next probe, or zero if no event but a change requires
+// it.
+func (c *Controller) recheckAfter(p *proof) time.Duration {
+	switch {
+	case !p.applied && p.missing == 0:
+		return probePeriod
+	case !p.applied || p.missing > 0:
+		return failingPeriod
+	case c.Mode == ByWebhook:
+		return servingPeriod
+	}
+	return 0
 }
 
 // probe returns the revision of the ring's policies that the API server applies, or another value

@@ -35,12 +35,17 @@ const (
 // CRDKind is the kind of CustomResourceDefinitions.
 var CRDKind = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
 
+// CRD returns an object for watching the metadata of CRDs.
+func CRD() *metav1.PartialObjectMetadata {
+	crd := &metav1.PartialObjectMetadata{}
+	crd.SetGroupVersionKind(CRDKind)
+	return crd
+}
+
 // CacheOptions returns cache options for the kinds that this package watches. Of CRDs, the cache
 // keeps only what is needed to detect changes, and of ConfigMaps only those in the namespace of the
 // sharder.
 func CacheOptions(namespace string) map[client.Object]cache.ByObject {
-	crd := &metav1.PartialObjectMetadata{}
-	crd.SetGroupVersionKind(CRDKind)
 	strip := func(in any) (any, error) {
 		if o, ok := in.(client.Object); ok {
 			o.SetManagedFields(nil)
@@ -49,7 +54,7 @@ func CacheOptions(namespace string) map[client.Object]cache.ByObject {
 		return in, nil
 	}
 	return map[client.Object]cache.ByObject{
-		crd:                 {Transform: strip},
+		CRD():               {Transform: strip},
 		&corev1.ConfigMap{}: {Namespaces: map[string]cache.Config{namespace: {}}},
 	}
 }
@@ -67,6 +72,9 @@ type Resources struct {
 	Discovery Discovery
 	// Clock returns the API server's time, or zero if it is unknown.
 	Clock func() time.Time
+	// NeedNoSchema makes resources count as soon as their CRD is established, as webhooks need no
+	// schema.
+	NeedNoSchema bool
 
 	mu sync.Mutex
 	// custom are the resources that had a CRD at some time. For these, discovery is not consulted,
@@ -101,6 +109,13 @@ func (f *found) wait(r v1alpha1.GroupResource, why string, recheck time.Duration
 	if recheck > 0 && (f.recheck == 0 || recheck < f.recheck) {
 		f.recheck = recheck
 	}
+}
+
+// Served returns the resources of a ring that the API server serves, and the delay before the next
+// check, or zero if an event of a ring or a CRD triggers it.
+func (r *Resources) Served(ctx context.Context, ring *v1alpha1.ClusterRing) (all []Resource, recheck time.Duration, err error) {
+	f, err := r.of(ctx, ring)
+	return f.resources, f.recheck, err
 }
 
 // of returns the resources of a ring. It omits resources that the ring's status does not record as
@@ -198,7 +213,7 @@ func (r *Resources) findCustom(ctx context.Context, resource v1alpha1.GroupResou
 	switch {
 	case since.IsZero():
 		f.wait(resource, "is not established", 0)
-	case now.Sub(since) < establishedFor:
+	case !r.NeedNoSchema && now.Sub(since) < establishedFor:
 		f.wait(resource, "is new: the API server may not have its schema yet", since.Add(establishedFor+time.Second).Sub(now))
 	default:
 		f.resources = append(f.resources, d.resource(resource))

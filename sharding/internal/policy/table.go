@@ -39,8 +39,8 @@ func Table(ring *v1alpha1.ClusterRing, namespace string) *corev1.ConfigMap {
 		return cm
 	}
 	cm.Data[tableGeneration] = strconv.FormatInt(table.Generation, 10)
-	next := place.TableOf(table).Next
-	if next == nil || !areNames(table.Shards) {
+	next := nextOf(table)
+	if next == nil {
 		return cm
 	}
 	cm.Data[tableShards] = strings.Join(table.Shards, separator)
@@ -50,6 +50,15 @@ func Table(ring *v1alpha1.ClusterRing, namespace string) *corev1.ConfigMap {
 	}
 	cm.Data[tableSlots] = strings.Join(indexes, separator)
 	return cm
+}
+
+// nextOf returns the shard of each slot that places new objects, or nil if the table, which may be
+// nil, is invalid.
+func nextOf(table *v1alpha1.Table) []string {
+	if table == nil || !areNames(table.Shards) {
+		return nil
+	}
+	return place.TableOf(table).Next
 }
 
 // areNames reports whether all shards have names that can be the value of a label. Users can edit

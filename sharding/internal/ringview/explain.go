@@ -180,9 +180,9 @@ func (q *question) whyUnassigned() string {
 		if c != nil {
 			reason = c.Reason
 		}
-		return fmt.Sprintf("no admission policy assigns new objects (%s: %s), so the sharder does it when it sees them", installed, reason)
+		return fmt.Sprintf("neither a policy nor a webhook assigns new objects (%s: %s), so the sharder does it when it sees them", installed, reason)
 	}
-	return "no admission policy has assigned it when it was created: it is older than the policy, its name was generated, or the ring had no shard then"
+	return "neither a policy nor a webhook has assigned it when it was created: it is older than these, its name was generated, no webhook answered in time, or the ring had no shard then"
 }
 
 // explainChild sets the owner of an object of a controlled resource and the reason.

@@ -52,7 +52,7 @@ func TestSharderKnowsItsManifests(t *testing.T) {
 			assert.Equal(t, flags[name].DefaultValue(), value, name)
 		}
 	}
-	for i, name := range []string{"metrics-bind-address", "health-probe-bind-address"} {
+	for i, name := range []string{"metrics-bind-address", "health-probe-bind-address", "webhook-bind-address"} {
 		assert.Equal(t, fmt.Sprintf(":%d", container.Ports[i].ContainerPort), flags[name].DefaultValue())
 	}
 }

@@ -18,15 +18,17 @@ import (
 // reasons contains the reason why the sharder needs each permission.
 var reasons = map[string]string{
 	"get, list, watch, create, patch clusterrings.sharding.nodekeeper.dev": "to read rings, and to add and remove their finalizer; `create` is for dry runs, " +
-		"which show whether the API server applies the policies",
+		"which show whether the API server applies the policies or calls the webhooks",
 	"patch clusterrings/status.sharding.nodekeeper.dev":               "their status, with the table",
 	"list, watch namespaces":                                          "to know which namespaces a ring selects",
 	"get namespaces":                                                  "to check at the start that its namespace exists",
 	"get, list, watch customresourcedefinitions.apiextensions.k8s.io": "a policy lists a custom resource only some time after its definition is established",
-	"get, list, watch, create, update, delete mutatingadmissionpolicies.admissionregistration.k8s.io":       "the policies of rings",
-	"get, list, watch, create, update, delete mutatingadmissionpolicybindings.admissionregistration.k8s.io": "their bindings",
-	"create validatingadmissionpolicies.admissionregistration.k8s.io":                                       "the policy `sharding-anchor`, which matches no request",
-	"create validatingadmissionpolicybindings.admissionregistration.k8s.io":                                 "its binding",
+	"get, list, watch, create, update, delete mutatingadmissionpolicies.admissionregistration.k8s.io":            "the policies of rings",
+	"get, list, watch, create, update, delete mutatingadmissionpolicybindings.admissionregistration.k8s.io":      "their bindings",
+	"get, list, watch, create, update, patch, delete mutatingwebhookconfigurations.admissionregistration.k8s.io": "the webhooks of rings on Kubernetes 1.30 to 1.35",
+	"get, list, watch, patch secrets":                                       "the certificate of the webhooks",
+	"create validatingadmissionpolicies.admissionregistration.k8s.io":       "the policy `sharding-anchor`, which matches no request",
+	"create validatingadmissionpolicybindings.admissionregistration.k8s.io": "its binding",
 	"get configmaps":                                                     "the API server requires it of the creator of policies with ConfigMaps as parameters; the sharder itself reads only those of its namespace",
 	"create leases.coordination.k8s.io":                                  "the Lease of the leader",
 	"get, update leases.coordination.k8s.io":                             "the Lease of the leader",

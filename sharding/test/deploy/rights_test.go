@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"nodekeeper.dev/sharding/api/v1alpha1"
+	"nodekeeper.dev/sharding/test/rings"
 	"nodekeeper.dev/test/manifests"
 	"nodekeeper.dev/test/programs"
 )
@@ -102,8 +103,44 @@ func (s *story) play() (sharders []*programs.Kept) {
 		require.Error(c, err, "the Lease of the dead shard is there")
 		require.NoError(c, client.IgnoreNotFound(err))
 	}, "the Lease of a dead shard is deleted")
+	require.NoError(s.t, standby.Stop(patience))
+	last := s.webhooks()
 	s.deleteRing()
-	return []*programs.Kept{leader, standby}
+	return []*programs.Kept{leader, standby, last}
+}
+
+// webhooks replaces the policies of the ring by webhooks, replaces their certificate, and changes them,
+// which the sharder corrects.
+func (s *story) webhooks() *programs.Kept {
+	s.t.Helper()
+	flags, err := rings.WebhookFlags()
+	require.NoError(s.t, err)
+	// It lists and then watches, like the standby.
+	p := s.sharder("sharder-2", []string{"KUBE_FEATURE_WatchListClient=false"}, append(flags, "--admission=webhook")...)
+	installed := func() {
+		s.eventually(func(c *assert.CollectT) {
+			s.condition(c, checksums, "AdmissionInstalled", metav1.ConditionTrue, "WebhookInstalled")
+		}, "the API server calls the webhook")
+	}
+	installed()
+	secret := &corev1.Secret{}
+	require.NoError(s.t, s.Get(s.t.Context(), types.NamespacedName{Namespace: system, Name: "sharder-webhook"}, secret))
+	before := string(secret.Data["ca.crt"])
+	secret.Data = nil
+	require.NoError(s.t, s.Update(s.t.Context(), secret))
+	config := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "sharding-" + checksums}}
+	s.eventually(func(c *assert.CollectT) {
+		require.NoError(c, s.Get(s.t.Context(), client.ObjectKeyFromObject(config), config))
+		assert.NotEqual(c, before, string(config.Webhooks[0].ClientConfig.CABundle))
+		config.Webhooks[0].TimeoutSeconds = new(int32(30))
+		require.NoError(c, s.Update(s.t.Context(), config))
+	}, "the webhook has another authority")
+	s.eventually(func(c *assert.CollectT) {
+		require.NoError(c, s.Get(s.t.Context(), client.ObjectKeyFromObject(config), config))
+		assert.Equal(c, int32(1), *config.Webhooks[0].TimeoutSeconds)
+	}, "the webhook is as before")
+	installed()
+	return p
 }
 
 // stuckShard adds a shard that holds its Lease and releases no object, and another one that gets
@@ -189,10 +226,10 @@ func (s *story) customRing() {
 	}, "the resource is not served, and no role grants the sharder any right on it")
 }
 
-// deleteRing deletes the ring, and checks that no label and no table is left.
+// deleteRing deletes both rings, and checks that no label and no table is left.
 func (s *story) deleteRing() {
 	s.t.Helper()
-	s.kubectl("delete", "ring", checksums, "--timeout="+patience.String())
+	s.kubectl("delete", "ring", checksums, "widgets", "--timeout="+patience.String())
 	label := v1alpha1.DefaultPrefix.ShardLabel(checksums)
 	for _, list := range []client.ObjectList{&corev1.SecretList{}, &corev1.ConfigMapList{}} {
 		require.NoError(s.t, s.List(s.t.Context(), list, client.HasLabels{label}))

@@ -76,8 +76,11 @@ func prepare(plane *controlplane.ControlPlane) error {
 	if err := rings.Install(context.Background(), plane.Config); err != nil {
 		return err
 	}
-	var err error
-	sharedSharder, err = programs.Start("sharder", "shared", plane.Kubeconfig, "--leader-elect=false")
+	webhook, err := rings.WebhookFlags()
+	if err != nil {
+		return err
+	}
+	sharedSharder, err = programs.Start("sharder", "shared", plane.Kubeconfig, append(webhook, "--leader-elect=false")...)
 	return err
 }
 

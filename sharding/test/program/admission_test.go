@@ -27,14 +27,13 @@ const podName = "authentication.kubernetes.io/pod-name"
 // admitting creates a ring with long-lived shards and waits until the API server assigns by it.
 func (c *cluster) admitting(ring *v1alpha1.ClusterRing, shards ...string) *v1alpha1.ClusterRing {
 	c.t.Helper()
-	c.needPolicies()
 	ring.Spec.Handover.Settle = &metav1.Duration{}
 	c.create(ring)
 	for _, name := range shards {
 		c.lease(ring, name, 600, 0)
 	}
 	c.eventually(ring, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
-		admitted(t, s, metav1.ConditionTrue, "PolicyInstalled")
+		c.installed(t, s)
 		if len(shards) > 0 {
 			require.NotNil(t, s.Table)
 			assert.Equal(t, shards, s.Table.Shards)
@@ -51,6 +50,15 @@ func (c *cluster) admitting(ring *v1alpha1.ClusterRing, shards ...string) *v1alp
 		assert.Equal(t, last, probe.GetLabels()[prefix.ShardLabel(ring.Name)])
 	}, patience, period)
 	return ring
+}
+
+// installed checks that the API server assigns new objects by the policies or webhooks of a ring.
+func (c *cluster) installed(t assert.TestingT, s *v1alpha1.ClusterRingStatus) {
+	reason := "PolicyInstalled"
+	if c.byWebhook {
+		reason = "WebhookInstalled"
+	}
+	admitted(t, s, metav1.ConditionTrue, reason)
 }
 
 func admitted(t assert.TestingT, s *v1alpha1.ClusterRingStatus, status metav1.ConditionStatus, reason string) {
@@ -138,6 +146,13 @@ func TestNewObjectsHaveTheirShardInTheFirstVersion(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	ring := c.admitting(c.ring(""), "web-0", "web-1", "web-2")
+	c.firstVersions(ring)
+}
+
+// firstVersions checks that new objects have their shard in their first version.
+func (c *cluster) firstVersions(ring *v1alpha1.ClusterRing) {
+	t := c.t
+	t.Helper()
 	empty := c.admitting(c.ring("-empty"))
 	label := prefix.ShardLabel(ring.Name)
 	names := []string{strings.Repeat("n", 253)}

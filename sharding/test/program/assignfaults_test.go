@@ -171,12 +171,12 @@ func TestShutdownDoesNotWaitForAResync(t *testing.T) {
 	}
 	proxy := c.behindProxy()
 	writes := func(r *http.Request) bool {
-		return r.Method == http.MethodPatch && strings.Contains(r.URL.Path, "/secrets/")
+		return r.Method == http.MethodPatch && strings.Contains(r.URL.Path, c.namespace+"/secrets/")
 	}
 	// A resync reads all objects in the stream of one watch, or in pages; long-lived watches use
 	// selectors.
 	passes := func(r *http.Request) bool {
-		return r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/secrets") && r.URL.Query().Get("labelSelector") == ""
+		return r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/secrets") && !strings.Contains(r.URL.Path, sharderNamespace) && r.URL.Query().Get("labelSelector") == ""
 	}
 	inTime(t, 2*time.Second, func(n int) time.Duration { return c.endsWhile(proxy, fmt.Sprintf("writes-%d", n), writes) })
 	inTime(t, 2*time.Second, func(n int) time.Duration { return c.endsWhile(proxy, fmt.Sprintf("reads-%d", n), passes) })

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"nodekeeper.dev/sharding/test/rings"
 	"nodekeeper.dev/test/programs"
 )
 
@@ -19,7 +20,9 @@ type candidate struct{ *programs.Kept }
 func (c *cluster) candidate(identity string) candidate {
 	c.t.Helper()
 	kubeconfig := c.kubeconfig
-	kept, err := programs.Keep(func() (*programs.Program, error) { return programs.Start("sharder", identity, kubeconfig) })
+	webhook, err := rings.WebhookFlags()
+	require.NoError(c.t, err)
+	kept, err := programs.Keep(func() (*programs.Program, error) { return programs.Start("sharder", identity, kubeconfig, webhook...) })
 	require.NoError(c.t, err)
 	c.t.Cleanup(func() {
 		assert.NoError(c.t, kept.Stop(stopTimeout))

@@ -149,7 +149,6 @@ func (r *foreignRing) lease(namespace, name string) {
 func TestForeignDrainsAreTakenOver(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.needPolicies()
 	r := c.controllerRing("")
 	r.lease(c.namespace, "web-0")
 	ring := r.mirror()
@@ -164,7 +163,7 @@ func TestForeignDrainsAreTakenOver(t *testing.T) {
 	}, patience, period)
 
 	c.eventually(ring, func(collect *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
-		admitted(collect, s, metav1.ConditionTrue, "PolicyInstalled")
+		c.installed(collect, s)
 	})
 	answered := secret(c.namespace, "answered")
 	require.NoError(t, c.Create(t.Context(), answered))
@@ -215,7 +214,6 @@ func TestRingWithShardsAnywhereIsIgnoredWithoutCompat(t *testing.T) {
 func TestMirrorOfAFormerSharderCanBeDeletedWithoutCompat(t *testing.T) {
 	t.Parallel()
 	c := ownSite(t) // other tests must not find the CRD of ControllerRings
-	c.needPolicies()
 	require.NoError(t, installControllerRings(t.Context(), c.config()))
 	first := c.sharder("a", "--compat=timebertt")
 	r := c.controllerRing("")
@@ -227,8 +225,8 @@ func TestMirrorOfAFormerSharderCanBeDeletedWithoutCompat(t *testing.T) {
 	require.EventuallyWithT(t, func(collect *assert.CollectT) {
 		assert.Equal(collect, map[string]int{"web-0": 1}, r.shardsOf(collect))
 		assert.Equal(collect, map[string]int{"back-0": 1}, back.shardsOf(collect))
-		assert.Len(collect, c.policies(collect, ring), 4)
-		assert.Len(collect, c.policies(collect, back.mirror()), 4)
+		assert.Len(collect, c.policies(collect, ring), c.objects())
+		assert.Len(collect, c.policies(collect, back.mirror()), c.objects())
 	}, patience, period)
 	require.NoError(t, first.Stop(stopTimeout))
 	c.leave(back.mirror())
@@ -238,7 +236,7 @@ func TestMirrorOfAFormerSharderCanBeDeletedWithoutCompat(t *testing.T) {
 		assert.Equal(collect, "InvalidSpec", reasonOf(s, "Ready"))
 	})
 	assert.Equal(t, map[string]int{"web-0": 1}, r.shardsOf(t), "it is left as it is")
-	assert.Len(t, c.policies(t, ring), 4)
+	assert.Len(t, c.policies(t, ring), c.objects())
 	require.NoError(t, c.Delete(t.Context(), ring))
 	require.Eventually(t, func() bool { return apierrors.IsNotFound(c.Get(t.Context(), client.ObjectKeyFromObject(ring), ring)) }, patience, period)
 	assert.Equal(t, map[string]string{foreignShard(back.name): "back-0"}, c.reread(t, s).Labels)

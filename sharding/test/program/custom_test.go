@@ -59,7 +59,7 @@ func TestCustomResourceIsNamedLate(t *testing.T) {
 		}, 2*patience, 2*period)
 		assert.Greater(t, time.Since(established), 25*time.Second)
 		c.eventually(ring, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
-			admitted(t, s, metav1.ConditionTrue, "PolicyInstalled")
+			c.installed(t, s)
 		})
 		require.NoError(t, c.Delete(t.Context(), crd))
 		c.eventually(ring, waits)
@@ -77,7 +77,6 @@ func TestCustomResourceIsNamedLate(t *testing.T) {
 func TestCostOfTheLargestRing(t *testing.T) {
 	t.Parallel()
 	c := newSite(t)
-	c.needPolicies()
 	c.sharder("a")
 	ring := c.ring("")
 	part := func(i int) string { return fmt.Sprintf("%02d.%s.example.com", i, strings.Repeat("g", 40)) }

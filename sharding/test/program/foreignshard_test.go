@@ -250,7 +250,6 @@ func (r *foreignRing) reconciledBy(shard string) int {
 func TestForeignShardsRunUnmodified(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.needPolicies()
 	r := c.controllerRing("")
 	r.start(c.namespace, "web-0", 600)
 	available := func(shards int32) {
@@ -269,7 +268,7 @@ func TestForeignShardsRunUnmodified(t *testing.T) {
 	available(1)
 	ring := r.mirror()
 	c.eventually(ring, func(collect *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
-		admitted(collect, s, metav1.ConditionTrue, "PolicyInstalled")
+		c.installed(collect, s)
 	})
 	require.EventuallyWithT(t, func(collect *assert.CollectT) {
 		probe := secret(c.namespace, "probe")

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -81,7 +82,11 @@ func prepare(plane *controlplane.ControlPlane) error {
 	if sharedMetrics, err = ports.Address(); err != nil {
 		return err
 	}
-	sharedSharder, err = programs.Start("sharder", "shared", plane.Kubeconfig, alone, "--compat=timebertt", "--metrics-bind-address="+sharedMetrics)
+	webhook, err := rings.WebhookFlags()
+	if err != nil {
+		return err
+	}
+	sharedSharder, err = programs.Start("sharder", "shared", plane.Kubeconfig, append(webhook, alone, "--compat=timebertt", "--metrics-bind-address="+sharedMetrics)...)
 	return err
 }
 
@@ -95,6 +100,11 @@ type cluster struct {
 	namespace  string
 	// plane is the API server if only this test uses it.
 	plane *controlplane.ControlPlane
+	// byWebhook is set if a webhook makes the decisions of the policies: on old API servers, or because
+	// of [cluster.useWebhook].
+	byWebhook bool
+	// webhook are the flags with the address of the webhook of the sharder that started last.
+	webhook []string
 }
 
 // newCluster returns a part of the shared API server with its sharder.
@@ -122,16 +132,24 @@ func (c *cluster) behindProxy() *faultproxy.Proxy {
 }
 
 // needPolicies skips the test if the API server does not serve the policies that assign new objects.
+// It is for tests that look at the policies themselves.
 func (c *cluster) needPolicies() {
 	c.t.Helper()
 	controlplane.NeedMutatingPolicies(c.t, c.kubeconfig)
 }
 
+// useWebhook makes sharders that start from now on serve a webhook, also if the API server has
+// policies.
+func (c *cluster) useWebhook() { c.byWebhook = true }
+
 func clusterOn(t *testing.T, plane *controlplane.ControlPlane) *cluster {
 	t.Helper()
 	c, err := client.New(plane.Config, client.Options{})
 	require.NoError(t, err)
-	return &cluster{Client: c, t: t, kubeconfig: plane.Kubeconfig, namespace: controlplane.Namespace(t, c)}
+	return &cluster{
+		Client: c, t: t, kubeconfig: plane.Kubeconfig, namespace: controlplane.Namespace(t, c),
+		byWebhook: !controlplane.HasMutatingPolicies(t, plane.Kubeconfig),
+	}
 }
 
 // ring returns a ring for the Secrets of the namespace. It is not created yet.
@@ -173,11 +191,29 @@ func (c *cluster) failing(identity string, args ...string) *programs.Program {
 // one.
 func (c *cluster) sharder(identity string, args ...string) *programs.Program {
 	c.t.Helper()
+	return c.start(identity, append(args, alone)...)
+}
+
+// start starts a sharder that ends with the test.
+func (c *cluster) start(identity string, args ...string) *programs.Program {
+	c.t.Helper()
+	var err error
+	c.webhook, err = rings.WebhookFlags()
+	require.NoError(c.t, err)
+	if c.byWebhook && controlplane.HasMutatingPolicies(c.t, c.kubeconfig) {
+		c.webhook = append(c.webhook, "--admission=webhook")
+	}
+	return c.serve(identity, append(slices.Clone(c.webhook), args...))
+}
+
+// serve starts a sharder with these flags, which ends with the test.
+func (c *cluster) serve(identity string, args []string) *programs.Program {
+	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
 	defer cancel()
 	var err error
 	for range 3 { // a sharder that starts while the machine stalls gives up on the API server; Kubernetes would restart it
-		p, started := programs.Start("sharder", identity, c.kubeconfig, append(args, alone)...)
+		p, started := programs.Start("sharder", identity, c.kubeconfig, args...)
 		require.NoError(c.t, started)
 		c.t.Cleanup(func() {
 			assert.NoError(c.t, p.Stop(stopTimeout))

@@ -27,6 +27,7 @@ import (
 func TestAdmissionNeedsNoSharder(t *testing.T) {
 	t.Parallel()
 	c := newSite(t)
+	c.needPolicies()
 	only := c.sharder("a")
 	ring := c.admitting(c.ring(""), "web-0", "web-1")
 	gone := c.admitting(c.ring("-gone"))
@@ -98,11 +99,15 @@ func (c *cluster) table(t require.TestingT, ring *v1alpha1.ClusterRing) *corev1.
 	return table
 }
 
-// policies returns the policies that are installed for a ring. An API server that does not serve the
-// kind has none.
+// policies returns the policies and webhooks that are installed for a ring. An API server that does not
+// serve the kind has none.
 func (c *cluster) policies(t require.TestingT, ring *v1alpha1.ClusterRing) (all []client.Object) {
-	for _, name := range []string{"sharding-assign-" + ring.Name, "sharding-stick-" + ring.Name} {
-		for _, o := range []client.Object{&admissionregistrationv1.MutatingAdmissionPolicy{}, &admissionregistrationv1.MutatingAdmissionPolicyBinding{}} {
+	for name, objects := range map[string][]client.Object{
+		"sharding-assign-" + ring.Name: {&admissionregistrationv1.MutatingAdmissionPolicy{}, &admissionregistrationv1.MutatingAdmissionPolicyBinding{}},
+		"sharding-stick-" + ring.Name:  {&admissionregistrationv1.MutatingAdmissionPolicy{}, &admissionregistrationv1.MutatingAdmissionPolicyBinding{}},
+		"sharding-" + ring.Name:        {&admissionregistrationv1.MutatingWebhookConfiguration{}},
+	} {
+		for _, o := range objects {
 			err := c.Get(c.t.Context(), types.NamespacedName{Name: name}, o)
 			if meta.IsNoMatchError(err) {
 				continue
@@ -114,6 +119,14 @@ func (c *cluster) policies(t require.TestingT, ring *v1alpha1.ClusterRing) (all 
 		}
 	}
 	return all
+}
+
+// objects returns how many objects install the admission of a ring.
+func (c *cluster) objects() int {
+	if c.byWebhook {
+		return 1
+	}
+	return 4
 }
 
 func (c *cluster) hasNoPolicies(ring *v1alpha1.ClusterRing) {
@@ -131,21 +144,24 @@ func TestPoliciesGoWithTheirRing(t *testing.T) {
 	c := newCluster(t)
 	ring := c.admitting(c.ring(""), "web-0")
 	all := c.policies(t, ring)
-	require.Len(t, all, 4)
+	require.Len(t, all, c.objects())
 	for _, o := range all {
 		assert.Equal(t, ring.UID, metav1.GetControllerOf(o).UID, o.GetName())
 		require.NoError(t, c.Delete(t.Context(), o))
 	}
-	require.EventuallyWithT(t, func(t *assert.CollectT) { assert.Len(t, c.policies(t, ring), 4) }, patience, period)
+	require.EventuallyWithT(t, func(t *assert.CollectT) { assert.Len(t, c.policies(t, ring), c.objects()) }, patience, period)
 	require.NoError(t, c.Delete(t.Context(), ring))
 	c.hasNoPolicies(ring)
 	require.Eventually(t, func() bool {
 		return apierrors.IsNotFound(c.Get(t.Context(), client.ObjectKeyFromObject(ring), ring))
 	}, patience, period, "the ring is gone, too")
 
-	foreign := &admissionregistrationv1.MutatingAdmissionPolicyBinding{
+	var foreign client.Object = &admissionregistrationv1.MutatingAdmissionPolicyBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "sharding-stick-" + ring.Name},
 		Spec:       admissionregistrationv1.MutatingAdmissionPolicyBindingSpec{PolicyName: "foreign"},
+	}
+	if c.byWebhook {
+		foreign = &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "sharding-" + ring.Name}}
 	}
 	c.stores(foreign)
 	again := c.create(c.ring(""))
@@ -160,7 +176,7 @@ func TestPoliciesGoWithTheirRing(t *testing.T) {
 	c.event(again, "AdmissionMissing")
 	require.NoError(t, c.Delete(t.Context(), foreign))
 	c.eventually(again, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
-		admitted(t, s, metav1.ConditionTrue, "PolicyInstalled")
+		c.installed(t, s)
 		assert.True(t, meta.IsStatusConditionTrue(s.Conditions, "Ready"))
 	})
 }
@@ -214,7 +230,7 @@ func TestIdleRingCausesNoWrites(t *testing.T) {
 	second := c.sharder("b")
 	require.Eventually(t, func() bool { return strings.Contains(second.Output(), `"worker count":4`) }, patience, period)
 	c.eventually(ring, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
-		admitted(t, s, metav1.ConditionTrue, "PolicyInstalled")
+		c.installed(t, s)
 	})
 	assert.Equal(t, before, versions())
 	require.NoError(t, second.Stop(stopTimeout))

@@ -18,7 +18,6 @@ import (
 func TestNamespacesOfTheClusterAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	c := ownSite(t) // the objects of other tests must not be assigned
-	c.needPolicies()
 	c.sharder("a")
 	ring := c.ring("")
 	ring.Spec.NamespaceSelector = nil
@@ -27,7 +26,7 @@ func TestNamespacesOfTheClusterAreLeftAlone(t *testing.T) {
 	all.Spec.NamespaceSelector = &metav1.LabelSelector{}
 	c.create(all)
 	c.eventually(all, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
-		admitted(t, s, metav1.ConditionTrue, "PolicyInstalled")
+		c.installed(t, s)
 	})
 	c.lease(all, "all-0", 600, 0)
 	for _, namespace := range []string{"kube-system", "sharder-system", "default"} {
@@ -82,5 +81,5 @@ func TestTwoRingsOnOneKindActIndependently(t *testing.T) {
 	assert.Equal(t, of, s.Labels[prefix.ShardLabel(one.Name)])
 	require.NoError(t, c.Delete(t.Context(), two))
 	c.hasNoPolicies(two)
-	assert.Len(t, c.policies(t, one), 4)
+	assert.Len(t, c.policies(t, one), c.objects())
 }

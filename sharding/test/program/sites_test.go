@@ -79,7 +79,7 @@ func siteOn(t *testing.T, plane *controlplane.ControlPlane) *cluster {
 	return c
 }
 
-// clearSite deletes the rings, their policies and tables, and the Lease of the leader from an API
+// clearSite deletes the rings, their policies, webhooks and tables, and the Lease of the leader from an API
 // server without a sharder.
 func clearSite(plane *controlplane.ControlPlane) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -110,6 +110,7 @@ func clearSite(plane *controlplane.ControlPlane) error {
 		}
 	}
 	return errors.Join(
+		c.DeleteAllOf(ctx, &admissionregistrationv1.MutatingWebhookConfiguration{}),
 		c.DeleteAllOf(ctx, &coordinationv1.Lease{}, client.InNamespace(sharderNamespace)),
 		c.DeleteAllOf(ctx, &corev1.ConfigMap{}, client.InNamespace(sharderNamespace)),
 	)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/sharding/api/v1alpha1"
+	"nodekeeper.dev/test/programs"
 )
 
 // TestLabelsStick covers R20 and F20: a write without the labels does not change the assignment of
@@ -27,7 +29,7 @@ func TestLabelsStick(t *testing.T) {
 	ring.Spec.Resources[0].ControlledResources = []v1alpha1.GroupResource{{Resource: "configmaps"}}
 	ring.Spec.Resources = append(ring.Spec.Resources, v1alpha1.Resource{GroupResource: v1alpha1.GroupResource{Resource: "serviceaccounts"}})
 	c.admitting(ring, "table")
-	require.NoError(t, only.Stop(stopTimeout), "policies alone")
+	c.admissionAlone(only)
 	s, d := prefix.ShardLabel(ring.Name), prefix.DrainLabel(ring.Name)
 	sharder := c.asSharder()
 	callers := map[string]client.Client{"sharder": sharder, "shard": c.as(c.account("operator"), ""), "other": c.as("other", "")}
@@ -84,14 +86,14 @@ func TestOnlyAShardAcknowledges(t *testing.T) {
 	ring.Spec.Resources[0].ControlledResources = []v1alpha1.GroupResource{{Resource: "configmaps"}}
 	ring.Spec.Resources = append(ring.Spec.Resources, v1alpha1.Resource{GroupResource: v1alpha1.GroupResource{Resource: "serviceaccounts"}})
 	c.admitting(ring, "web-0")
-	require.NoError(t, only.Stop(stopTimeout), "policies alone")
-	c.acknowledged(ring, prefix, "Secret", false)
-	c.acknowledged(ring, prefix, "ServiceAccount", true)
+	c.admissionAlone(only)
+	c.acknowledged(ring, "Secret", false)
+	c.acknowledged(ring, "ServiceAccount", true)
 }
 
 // acknowledged checks whose writes count as acknowledgements of web-0 in a ring without accounts. With
 // complete set, the policy completes each hand-over.
-func (c *cluster) acknowledged(ring *v1alpha1.ClusterRing, prefix v1alpha1.Prefix, kind string, complete bool) {
+func (c *cluster) acknowledged(ring *v1alpha1.ClusterRing, kind string, complete bool) {
 	c.t.Helper()
 	s, d := prefix.ShardLabel(ring.Name), prefix.DrainLabel(ring.Name)
 	type labels = map[string]string
@@ -123,6 +125,24 @@ func (c *cluster) acknowledged(ring *v1alpha1.ClusterRing, prefix v1alpha1.Prefi
 		require.NoError(c.t, tc.caller.Update(c.t.Context(), created))
 		assert.Equal(c.t, tc.want, created.GetLabels(), name)
 	}
+}
+
+// admissionAlone stops the only sharder. On an API server without policies, a replica that does not lead
+// serves the webhooks meanwhile.
+func (c *cluster) admissionAlone(only *programs.Program) {
+	c.t.Helper()
+	require.NoError(c.t, only.Stop(stopTimeout))
+	if !c.byWebhook {
+		return
+	}
+	now := metav1.NowMicro()
+	lease := &coordinationv1.Lease{
+		ObjectMeta: metav1.ObjectMeta{Namespace: sharderNamespace, Name: "sharder"},
+		Spec:       coordinationv1.LeaseSpec{HolderIdentity: new("another"), LeaseDurationSeconds: new(int32(600)), AcquireTime: &now, RenewTime: &now},
+	}
+	require.NoError(c.t, c.Create(c.t.Context(), lease))
+	c.t.Cleanup(func() { assert.NoError(c.t, c.Delete(context.WithoutCancel(c.t.Context()), lease)) })
+	c.serve("standby", c.webhook)
 }
 
 // limited returns a client for a user that may only write objects of one kind in the namespace.
@@ -158,7 +178,7 @@ func TestLabelsStickWhenAStatusIsWritten(t *testing.T) {
 	ring := c.ring("")
 	ring.Spec.Resources = append(ring.Spec.Resources, v1alpha1.Resource{GroupResource: v1alpha1.GroupResource{Resource: "pods"}})
 	c.admitting(ring, "web-0")
-	require.NoError(t, only.Stop(stopTimeout), "policies alone")
+	c.admissionAlone(only)
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: "web"},
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},

@@ -36,6 +36,7 @@ func (c *cluster) hasTable(ring *v1alpha1.ClusterRing) {
 func TestTableIsRestored(t *testing.T) {
 	t.Parallel()
 	c := newSite(t)
+	c.needPolicies()
 	p := c.sharder("a")
 	ring := c.admitting(c.ring(""), "web-0", "web-1")
 	c.hasTable(ring)
@@ -68,6 +69,7 @@ func TestTableIsRestored(t *testing.T) {
 func TestTablesOutliveOtherPolicies(t *testing.T) {
 	t.Parallel()
 	c := ownSite(t)
+	c.needPolicies()
 	named := metav1.ObjectMeta{Name: "foreign"}
 	foreign := &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: named, Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
 		ParamKind: &admissionregistrationv1.ParamKind{APIVersion: "v1", Kind: "ConfigMap"},
@@ -111,7 +113,7 @@ func (c *cluster) moves(ring *v1alpha1.ClusterRing, o *corev1.Secret) {
 		assert.Equal(t, "web-1", c.reread(t, o).Labels[prefix.DrainLabel(ring.Name)])
 	}, patience, period)
 	c.eventually(ring, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
-		admitted(t, s, metav1.ConditionTrue, "PolicyInstalled")
+		c.installed(t, s)
 	})
 }
 
@@ -120,6 +122,7 @@ func (c *cluster) moves(ring *v1alpha1.ClusterRing, o *corev1.Secret) {
 func TestTableThatCannotBeWrittenIsReported(t *testing.T) {
 	t.Parallel()
 	c := newSite(t)
+	c.needPolicies()
 	proxy := c.behindProxy()
 	c.sharder("a", "--sync-period=2s")
 	ring := c.admitting(c.ring(""), "web-0")
