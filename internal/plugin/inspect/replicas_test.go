@@ -68,47 +68,51 @@ func TestSurveyTellsWhoIsAtWorkAndWhatIsLocked(t *testing.T) {
 
 // TestKilledReplicaIsSilentWhileItCountsAsAlive: its Lease has not ended.
 func TestKilledReplicaIsSilentWhileItCountsAsAlive(t *testing.T) {
-	for since, silent := range map[time.Duration]bool{0: false, 5 * time.Second: false, 9 * time.Second: false, 11 * time.Second: true, 14 * time.Second: true} {
-		l := place("p", "p", "processor", since)
-		l.Spec.LeaseDurationSeconds = new(int32(15))
-		r := inspect.ReplicasOf([]*coordinationv1.Lease{l}, time.Now())[0]
-		assert.True(t, r.IsAlive, since)
-		assert.Equal(t, silent, r.Silence > 0, "%s: %s", since, r.Silence)
-	}
+	synctest.Test(t, func(t *testing.T) { // time stands still
+		for since, silent := range map[time.Duration]bool{0: false, 5 * time.Second: false, 9 * time.Second: false, 11 * time.Second: true, 14 * time.Second: true} {
+			l := place("p", "p", "processor", since)
+			l.Spec.LeaseDurationSeconds = new(int32(15))
+			r := inspect.ReplicasOf([]*coordinationv1.Lease{l}, time.Now())[0]
+			assert.True(t, r.IsAlive, since)
+			assert.Equal(t, silent, r.Silence > 0, "%s: %s", since, r.Silence)
+		}
+	})
 }
 
 // TestProcessorCatchesUp for half a minute after it has applied its last late transaction, whatever
 // its clock shows.
 func TestProcessorCatchesUp(t *testing.T) {
-	now := time.Now()
-	for name, tc := range map[string]struct {
-		ahead         time.Duration // the clock of the processor
-		renewed, late time.Duration // how long ago
-		text          string
-		want          bool
-	}{
-		"at once":                          {want: true},
-		"since":                            {renewed: 4 * time.Second, late: 25 * time.Second, want: true},
-		"no longer":                        {renewed: 4 * time.Second, late: 35 * time.Second},
-		"with a clock that is ahead":       {ahead: 20 * time.Second, renewed: 4 * time.Second, late: 25 * time.Second, want: true},
-		"no longer, with such a clock":     {ahead: 20 * time.Second, renewed: 4 * time.Second, late: 35 * time.Second},
-		"with a clock that is far ahead":   {ahead: time.Hour, renewed: 4 * time.Second, late: 25 * time.Second},
-		"after its clock was set back":     {renewed: 4 * time.Second, late: -time.Hour},
-		"but it died":                      {renewed: time.Minute, late: time.Minute},
-		"with a text that is none":         {text: "soon"},
-		"with the text of another release": {text: now.UTC().Format(time.RFC3339)},
-	} {
-		l := place("p", "p", "processor", tc.renewed-tc.ahead)
-		l.Spec.LeaseDurationSeconds = new(int32(15))
-		late := settings.Late{At: now.Add(tc.ahead - tc.late), By: time.Minute}
-		l.Annotations = map[string]string{"nodekeeper.dev/applied-late": cmp.Or(tc.text, late.String())}
-		got := inspect.ReplicasOf([]*coordinationv1.Lease{l}, now)[0].LateBy
-		if assert.Equal(t, tc.want, got != nil, name) && tc.want {
-			assert.Equal(t, time.Minute, got.Duration, name)
+	synctest.Test(t, func(t *testing.T) { // time stands still
+		now := time.Now()
+		for name, tc := range map[string]struct {
+			ahead         time.Duration // the clock of the processor
+			renewed, late time.Duration // how long ago
+			text          string
+			want          bool
+		}{
+			"at once":                          {want: true},
+			"since":                            {renewed: 4 * time.Second, late: 25 * time.Second, want: true},
+			"no longer":                        {renewed: 4 * time.Second, late: 35 * time.Second},
+			"with a clock that is ahead":       {ahead: 20 * time.Second, renewed: 4 * time.Second, late: 25 * time.Second, want: true},
+			"no longer, with such a clock":     {ahead: 20 * time.Second, renewed: 4 * time.Second, late: 35 * time.Second},
+			"with a clock that is far ahead":   {ahead: time.Hour, renewed: 4 * time.Second, late: 25 * time.Second},
+			"after its clock was set back":     {renewed: 4 * time.Second, late: -time.Hour},
+			"but it died":                      {renewed: time.Minute, late: time.Minute},
+			"with a text that is none":         {text: "soon"},
+			"with the text of another release": {text: now.UTC().Format(time.RFC3339)},
+		} {
+			l := place("p", "p", "processor", tc.renewed-tc.ahead)
+			l.Spec.LeaseDurationSeconds = new(int32(15))
+			late := settings.Late{At: now.Add(tc.ahead - tc.late), By: time.Minute}
+			l.Annotations = map[string]string{"nodekeeper.dev/applied-late": cmp.Or(tc.text, late.String())}
+			got := inspect.ReplicasOf([]*coordinationv1.Lease{l}, now)[0].LateBy
+			if assert.Equal(t, tc.want, got != nil, name) && tc.want {
+				assert.Equal(t, time.Minute, got.Duration, name)
+			}
+			l.Labels["nodekeeper.dev/ring"] = "watcher"
+			assert.Nil(t, inspect.ReplicasOf([]*coordinationv1.Lease{l}, now)[0].LateBy, "%s, of a watcher", name)
 		}
-		l.Labels["nodekeeper.dev/ring"] = "watcher"
-		assert.Nil(t, inspect.ReplicasOf([]*coordinationv1.Lease{l}, now)[0].LateBy, "%s, of a watcher", name)
-	}
+	})
 }
 
 // TestSlowReadIsNotTheSilenceOfReplicas: in a large cluster, the Nodes take longer to read than the

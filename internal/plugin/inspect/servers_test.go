@@ -40,25 +40,27 @@ func servers(t *testing.T, leases ...client.Object) *inspect.Servers {
 }
 
 func TestForecastGoesByTheOwnersSettings(t *testing.T) {
-	var leases []client.Object
-	var names []string
-	for i := range 5 {
-		name := "p-" + strconv.Itoa(i)
-		names = append(names, name)
-		leases = append(leases, saying(name, "processor", `{"save-delay":"`+strconv.Itoa(i)+`s","restore-mode":"merge"}`, 0))
-	}
-	s, ring := servers(t, leases...), hashring.New(names...)
-	owners := map[string]bool{}
-	for i := range 50 {
-		node := "node-" + strconv.Itoa(i)
-		chosen := s.Processor(node)
-		assert.Equal(t, ring.Owner(node), chosen.Name, "as the processors themselves have it")
-		assert.Equal(t, ring.Owner(node), s.Owner(node))
-		assert.Equal(t, []string{settings.SaveDelay}, chosen.Differing)
-		assert.Equal(t, chosen.Name, "p-"+strings.TrimSuffix(chosen.Settings[settings.SaveDelay], "s"))
-		owners[chosen.Name] = true
-	}
-	assert.Greater(t, len(owners), 2)
+	synctest.Test(t, func(t *testing.T) { // time stands still
+		var leases []client.Object
+		var names []string
+		for i := range 5 {
+			name := "p-" + strconv.Itoa(i)
+			names = append(names, name)
+			leases = append(leases, saying(name, "processor", `{"save-delay":"`+strconv.Itoa(i)+`s","restore-mode":"merge"}`, 0))
+		}
+		s, ring := servers(t, leases...), hashring.New(names...)
+		owners := map[string]bool{}
+		for i := range 50 {
+			node := "node-" + strconv.Itoa(i)
+			chosen := s.Processor(node)
+			assert.Equal(t, ring.Owner(node), chosen.Name, "as the processors themselves have it")
+			assert.Equal(t, ring.Owner(node), s.Owner(node))
+			assert.Equal(t, []string{settings.SaveDelay}, chosen.Differing)
+			assert.Equal(t, chosen.Name, "p-"+strings.TrimSuffix(chosen.Settings[settings.SaveDelay], "s"))
+			owners[chosen.Name] = true
+		}
+		assert.Greater(t, len(owners), 2)
+	})
 }
 
 func TestWhoseSettingsStandForAService(t *testing.T) {
@@ -96,24 +98,28 @@ func TestWhoseSettingsStandForAService(t *testing.T) {
 }
 
 func TestUnreadableSettingsAreToldAndDoNotCount(t *testing.T) {
-	bad := saying("p-1", "processor", `{"live-labels":"`+strings.Repeat("a*", 500)+`"}`, 0)
-	bad.Annotations[settings.VersionAnnotation] = "\x1b[2J"
-	chosen := servers(t, bad, saying("p-2", "processor", `{"restore-mode":"merge"}`, 0)).Processor("node-1")
-	assert.Equal(t, "p-2", chosen.Name)
-	require.Len(t, chosen.Unreadable, 1)
-	assert.Equal(t, "p-1", chosen.Unreadable[0].Name)
-	assert.LessOrEqual(t, len(chosen.Unreadable[0].SettingsProblem), 200)
-	assert.Empty(t, chosen.Unreadable[0].Version)
-	assert.Empty(t, servers(t, bad).Processor("node-1").Name)
+	synctest.Test(t, func(t *testing.T) { // time stands still
+		bad := saying("p-1", "processor", `{"live-labels":"`+strings.Repeat("a*", 500)+`"}`, 0)
+		bad.Annotations[settings.VersionAnnotation] = "\x1b[2J"
+		chosen := servers(t, bad, saying("p-2", "processor", `{"restore-mode":"merge"}`, 0)).Processor("node-1")
+		assert.Equal(t, "p-2", chosen.Name)
+		require.Len(t, chosen.Unreadable, 1)
+		assert.Equal(t, "p-1", chosen.Unreadable[0].Name)
+		assert.LessOrEqual(t, len(chosen.Unreadable[0].SettingsProblem), 200)
+		assert.Empty(t, chosen.Unreadable[0].Version)
+		assert.Empty(t, servers(t, bad).Processor("node-1").Name)
+	})
 }
 
 func TestWatcherOnStandbySaysWhatItRunsWith(t *testing.T) {
-	l := saying("w-1", "watcher", `{"record-updates":"false"}`, 0)
-	l.Annotations["nodekeeper.dev/ring-standby"] = "true"
-	assert.Equal(t, "w-1", servers(t, l).Watcher().Name)
-	p := saying("p-1", "processor", `{}`, 0)
-	p.Annotations["nodekeeper.dev/ring-standby"] = "true"
-	assert.Empty(t, servers(t, p).Owner("node-1"), "it owns nothing")
+	synctest.Test(t, func(t *testing.T) { // time stands still
+		l := saying("w-1", "watcher", `{"record-updates":"false"}`, 0)
+		l.Annotations["nodekeeper.dev/ring-standby"] = "true"
+		assert.Equal(t, "w-1", servers(t, l).Watcher().Name)
+		p := saying("p-1", "processor", `{}`, 0)
+		p.Annotations["nodekeeper.dev/ring-standby"] = "true"
+		assert.Empty(t, servers(t, p).Owner("node-1"), "it owns nothing")
+	})
 }
 
 func TestSettingsDifferAmongThoseThatAreAlive(t *testing.T) {

@@ -137,44 +137,46 @@ func TestOwnerIsAReadyProcessorThatServes(t *testing.T) {
 }
 
 func TestLastWarningIsOneThatSaysWhy(t *testing.T) {
-	again := warning("LabelsRestoreFailed", "u", 20*time.Minute)
-	again.Series = &eventsv1.EventSeries{Count: 7, LastObservedTime: metav1.NewMicroTime(time.Now().Add(-19 * time.Minute))}
-	normal := warning("LabelsRestoreFailed", "u", time.Second)
-	normal.Type = corev1.EventTypeNormal
-	deleted := pending(txn.Updated, time.Minute)
-	deleted.Live = &nodeview.Node{Name: "node-1", UID: "u", DeletedAt: time.Now()}
-	for name, tc := range map[string]struct {
-		node   *inspect.Node
-		events []client.Object
-		reason string
-		count  int32
-	}{
-		"of two processors":                      {pending(txn.Added, time.Minute), []client.Object{warning("LabelsRestoreFailed", "u", 9*time.Second), warning("LabelsRestoreFailed", "u", time.Second)}, "LabelsRestoreFailed", 2},
-		"of a series that is written seldom":     {pending(txn.Added, time.Minute), []client.Object{again}, "LabelsRestoreFailed", 7},
-		"of a restore before":                    {pending(txn.Added, time.Minute), []client.Object{warning("LabelsRestoreFailed", "u", time.Hour)}, "", 0},
-		"of another incarnation":                 {pending(txn.Added, time.Minute), []client.Object{warning("LabelsRestoreFailed", "other", time.Second)}, "", 0},
-		"of a restore that was done in the end":  {pending(txn.Updated, time.Minute), []client.Object{warning("LabelsRestoreFailed", "u", time.Second)}, "", 0},
-		"of what was lost":                       {pending(txn.Added, time.Minute), []client.Object{warning("LabelsTooLarge", "u", time.Second)}, "", 0},
-		"of another program":                     {pending(txn.Added, time.Minute), []client.Object{warning("InvalidDiskCapacity", "u", time.Second)}, "", 0},
-		"normal":                                 {pending(txn.Added, time.Minute), []client.Object{normal}, "", 0},
-		"of a deletion":                          {deleted, []client.Object{warning("DeletionWaits", "u", time.Second)}, "DeletionWaits", 1},
-		"of a deletion, and the Node is another": {pending(txn.Updated, time.Minute), []client.Object{warning("DeletionWaits", "u", time.Second)}, "", 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w, err := clusterOf(append(tc.events, place("p-1", "p-1", "processor", 0))...).Waiting(t.Context(), tc.node, nil)
-			require.NoError(t, err)
-			if tc.reason == "" {
-				assert.Nil(t, w.Warning)
-				assert.NotContains(t, w.Reasons, inspect.WarningEvent)
-				return
-			}
-			require.NotNil(t, w.Warning)
-			assert.Equal(t, tc.reason, w.Warning.Reason)
-			assert.Equal(t, tc.count, w.Warning.Count)
-			assert.Equal(t, tc.events[len(tc.events)-1].GetName(), w.Warning.Note, "that of the last one")
-			assert.Equal(t, []inspect.WaitReason{inspect.WarningEvent}, w.Reasons)
-		})
-	}
+	synctest.Test(t, func(t *testing.T) { // time stands still
+		again := warning("LabelsRestoreFailed", "u", 20*time.Minute)
+		again.Series = &eventsv1.EventSeries{Count: 7, LastObservedTime: metav1.NewMicroTime(time.Now().Add(-19 * time.Minute))}
+		normal := warning("LabelsRestoreFailed", "u", time.Second)
+		normal.Type = corev1.EventTypeNormal
+		deleted := pending(txn.Updated, time.Minute)
+		deleted.Live = &nodeview.Node{Name: "node-1", UID: "u", DeletedAt: time.Now()}
+		for name, tc := range map[string]struct {
+			node   *inspect.Node
+			events []client.Object
+			reason string
+			count  int32
+		}{
+			"of two processors":                      {pending(txn.Added, time.Minute), []client.Object{warning("LabelsRestoreFailed", "u", 9*time.Second), warning("LabelsRestoreFailed", "u", time.Second)}, "LabelsRestoreFailed", 2},
+			"of a series that is written seldom":     {pending(txn.Added, time.Minute), []client.Object{again}, "LabelsRestoreFailed", 7},
+			"of a restore before":                    {pending(txn.Added, time.Minute), []client.Object{warning("LabelsRestoreFailed", "u", time.Hour)}, "", 0},
+			"of another incarnation":                 {pending(txn.Added, time.Minute), []client.Object{warning("LabelsRestoreFailed", "other", time.Second)}, "", 0},
+			"of a restore that was done in the end":  {pending(txn.Updated, time.Minute), []client.Object{warning("LabelsRestoreFailed", "u", time.Second)}, "", 0},
+			"of what was lost":                       {pending(txn.Added, time.Minute), []client.Object{warning("LabelsTooLarge", "u", time.Second)}, "", 0},
+			"of another program":                     {pending(txn.Added, time.Minute), []client.Object{warning("InvalidDiskCapacity", "u", time.Second)}, "", 0},
+			"normal":                                 {pending(txn.Added, time.Minute), []client.Object{normal}, "", 0},
+			"of a deletion":                          {deleted, []client.Object{warning("DeletionWaits", "u", time.Second)}, "DeletionWaits", 1},
+			"of a deletion, and the Node is another": {pending(txn.Updated, time.Minute), []client.Object{warning("DeletionWaits", "u", time.Second)}, "", 0},
+		} {
+			func() {
+				w, err := clusterOf(append(tc.events, place("p-1", "p-1", "processor", 0))...).Waiting(t.Context(), tc.node, nil)
+				require.NoError(t, err)
+				if tc.reason == "" {
+					assert.Nil(t, w.Warning, name)
+					assert.NotContains(t, w.Reasons, inspect.WarningEvent, name)
+					return
+				}
+				require.NotNil(t, w.Warning, name)
+				assert.Equal(t, tc.reason, w.Warning.Reason, name)
+				assert.Equal(t, tc.count, w.Warning.Count, name)
+				assert.Equal(t, tc.events[len(tc.events)-1].GetName(), w.Warning.Note, "%s: that of the last one", name)
+				assert.Equal(t, []inspect.WaitReason{inspect.WarningEvent}, w.Reasons, name)
+			}()
+		}
+	})
 }
 
 func TestWarningOnTheRecordCountsWhileItIsUnreadable(t *testing.T) {
