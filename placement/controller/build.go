@@ -173,7 +173,8 @@ func (p *pass) readLive(ctx context.Context, reads map[types.UID]*contract.Refer
 	uids := slices.Sorted(maps.Keys(reads))
 	found, errs, try := make([]*unstructured.Unstructured, len(uids)), make([]error, len(uids)), make([]bool, len(uids))
 	for i, uid := range uids {
-		try[i] = p.mayTry("read "+string(uid), "")
+		v := p.byUID[uid]
+		try[i] = (v == nil || !v.parsed.kind.pruned) && p.mayTry("read "+string(uid), "")
 	}
 	inParallel(ctx, len(uids), func(ctx context.Context, i int) {
 		if ref := reads[uids[i]]; ref != nil {
