@@ -6,20 +6,13 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/pager"
 
 	"nodekeeper.dev/internal/daemon/signal"
 )
-
-// pageTimeout bounds each page of a list of children: a request that hangs must not block the
-// others forever.
-const pageTimeout = 30 * time.Second
 
 // children moves the children of main objects before the main objects themselves. Pending moves are
 // batched: one list per shard and resource finds the children of all of them.
@@ -118,12 +111,12 @@ func (c *children) move(ctx context.Context, b *batch) {
 			}
 		}
 	}
-	for uid, r := range b.moves {
+	for _, r := range b.moves {
 		key := keyFor(r.main)
 		if r.err != nil {
 			c.of.handleError(ctx, r.of, key, r.err)
 			if !r.mainMoved {
-				r.of.setScattered(uid)
+				r.of.changeChildren(r.main, childrenMove.failed)
 			}
 			r.of.queue.AddRateLimited(key)
 			continue
@@ -132,7 +125,7 @@ func (c *children) move(ctx context.Context, b *batch) {
 			r.of.forgetRelease(key, r.from)
 			continue
 		}
-		r.of.setMoved(uid, r.to, r.versions)
+		r.of.changeChildren(r.main, func(c childrenMove) childrenMove { return c.moved(r.to, r.versions) })
 		r.of.queue.Add(key)
 	}
 }
@@ -153,16 +146,7 @@ func (c *children) moveAll(ctx context.Context, of *tracker, b *batch) error {
 	limit := make(chan struct{}, c.of.Concurrency)
 	var writes sync.WaitGroup
 	defer writes.Wait()
-	list := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		ctx, cancel := context.WithTimeout(ctx, pageTimeout)
-		defer cancel()
-		return of.client.List(ctx, o)
-	})
-	return list.EachListItem(ctx, metav1.ListOptions{LabelSelector: of.childSelector(v, b)}, func(object runtime.Object) error { //nolint:wrapcheck // the error needs no context
-		child, ok := object.(*metav1.PartialObjectMetadata)
-		if !ok {
-			return nil
-		}
+	return of.api.list(ctx, of.childSelector(v, b), func(child *metav1.PartialObjectMetadata) error {
 		owner := metav1.GetControllerOf(child)
 		if owner == nil || b.moves[owner.UID] == nil {
 			return nil
@@ -203,14 +187,11 @@ func (t *tracker) childSelector(v *view, b *batch) string {
 func (t *tracker) hasBare(b *batch) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.bare == nil {
+	bare := t.watches.bare
+	if bare == nil {
 		return false
 	}
-	return !t.bare.synced() || slices.ContainsFunc(t.bare.store.List(), func(object any) bool {
-		m, ok := object.(*metav1.PartialObjectMetadata)
-		if !ok {
-			return false
-		}
+	return !bare.synced() || slices.ContainsFunc(bare.list(), func(m *metav1.PartialObjectMetadata) bool {
 		ref := metav1.GetControllerOf(m)
 		return ref != nil && b.moves[ref.UID] != nil
 	})

@@ -228,7 +228,7 @@ func (c *Cleaner) clean(ctx context.Context, k keys, resource v1alpha1.GroupReso
 	for _, label := range []string{k.shard, k.drain} {
 		err := c.each(ctx, objects, label, func(m *metav1.PartialObjectMetadata) {
 			all.Add(1)
-			m = strip(k, "", m)
+			m = k.strip("", m)
 			failed.add(ignoreGone(unlabel(ctx, objects.Namespace(m.Namespace), k, m)))
 		})
 		failed.add(ignoreGone(err)) // the resource itself may be gone
@@ -244,9 +244,7 @@ func (c *Cleaner) clean(ctx context.Context, k keys, resource v1alpha1.GroupReso
 
 // unlabel removes the sharding metadata of a ring from an object.
 func unlabel(ctx context.Context, objects metadata.ResourceInterface, k keys, m *metav1.PartialObjectMetadata) error {
-	_, err := write(ctx, objects, m, []string{k.shard, k.drain}, change{
-		labels: map[string]*string{k.shard: nil, k.drain: nil}, annotations: map[string]*string{k.children: nil},
-	})
+	_, err := write(ctx, objects, m, []string{k.shard, k.drain}, k.removal())
 	return err
 }
 

@@ -46,12 +46,13 @@ func TestObjectKeepsItsShardUntilItsNamespaceIsKnownToHaveLeft(t *testing.T) {
 		tr.addFound(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
 			Namespace: "n", Name: "s", UID: "uid", ResourceVersion: "1", Labels: map[string]string{of.keys.shard: "web-0"},
 		}})
-		_, err := tr.process(t.Context(), types.NamespacedName{Namespace: "n", Name: "s"})
+		key := types.NamespacedName{Namespace: "n", Name: "s"}
+		_, err := tr.process(t.Context(), key)
 		tr.queue.ShutDown()
 		require.NoError(t, err, name)
 		assert.Equal(t, "team=blue", objects.selector, name)
 		assert.Equal(t, "metadata.name=n", objects.field, name)
 		assert.Equal(t, hasLeft, objects.sent == 1, name)
-		assert.Equal(t, hasLeft, len(tr.found) == 0, name)
+		assert.Equal(t, hasLeft, tr.known(key).found == nil, name)
 	}
 }

@@ -1,41 +1,127 @@
 package assignment
 
 import (
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"maps"
+	"time"
 
-	"nodekeeper.dev/sharding/api/v1alpha1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
-// keys are the keys of the sharding metadata of one ring.
-type keys struct{ shard, drain, children string }
-
-func keysOf(prefix v1alpha1.Prefix, ring string) keys {
-	return keys{shard: prefix.ShardLabel(ring), drain: prefix.DrainLabel(ring), children: prefix.ChildrenAnnotation(ring)}
+// object is what this process knows of one object besides the version that a watch shows. It is a
+// value, and nothing that it refers to is changed. The zero value knows nothing.
+type object struct {
+	// found is the version that a resync has found to be misplaced and that no watch covers, or nil.
+	found *metav1.PartialObjectMetadata
+	// lastWrite is the resourceVersion of the last write by this process, or "" if the watches show it
+	// or none covers the object.
+	lastWrite string
+	// released is set while the children of the object must follow it.
+	released release
+	// life is what is known of the object with one UID. An object with the same name that is created
+	// later has another one.
+	life life
 }
 
-// strip returns the part of an object that is kept in memory. It is idempotent. It distinguishes a
-// nil map from an empty one, as patches require.
-func strip(k keys, keyLabel string, m *metav1.PartialObjectMetadata) *metav1.PartialObjectMetadata {
-	kept := &metav1.PartialObjectMetadata{TypeMeta: m.TypeMeta, ObjectMeta: metav1.ObjectMeta{
-		Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion,
-		Labels: only(m.Labels, k.shard, k.drain, keyLabel), Annotations: only(m.Annotations, k.children),
-	}}
-	if owner := metav1.GetControllerOf(m); owner != nil {
-		kept.OwnerReferences = []metav1.OwnerReference{*owner}
-	}
-	return kept
+// life is what is known of an object with one UID.
+type life struct {
+	uid types.UID
+	// drain is the drain that the watch shows, or the zero value.
+	drain drain
+	// former is the shard that the object had during its hand-over, or "" if that is unknown.
+	former string
+	// children describe the move of its children before it.
+	children childrenMove
 }
 
-// only returns the entries with these keys, or nil if the map is nil.
-func only(all map[string]string, keys ...string) map[string]string {
-	if all == nil {
-		return nil
+// drain is the drain of an object to a shard.
+type drain struct {
+	to    string
+	since time.Time
+	// isLate is set once it was reported that the shard has not released the object in time.
+	isLate bool
+}
+
+// childrenMove describes where the children of an object are that moves.
+type childrenMove struct {
+	// to is the target of the last attempt to move them, or "" if there was none.
+	to string
+	// isScattered is set if children may be elsewhere than at their former shard, because an attempt
+	// failed or an earlier one had another target.
+	isScattered bool
+	// at is the shard to which all of them have moved, or "", and versions are their latest
+	// resourceVersions there, by resource.
+	at       string
+	versions map[string]string
+}
+
+// release records that a shard has released an object by removing both labels, as shards of protocol
+// 1 do.
+type release struct {
+	uid types.UID
+	// shard is the shard that had the object, or "" if no shard has released it.
+	shard string
+}
+
+// isEmpty reports whether nothing is known that must be remembered.
+func (o object) isEmpty() bool {
+	l := o.life
+	return o.found == nil && o.lastWrite == "" && o.released.shard == "" && l.drain == (drain{}) && l.former == "" && l.children.to+l.children.at == "" && !l.children.isScattered
+}
+
+// lifeOf returns what is known of the object with this UID.
+func (o object) lifeOf(uid types.UID) life {
+	if o.life.uid == uid {
+		return o.life
 	}
-	kept := map[string]string{}
-	for _, key := range keys {
-		if value, ok := all[key]; ok {
-			kept[key] = value
+	return life{uid: uid}
+}
+
+// drained returns the object after the watch of drains has shown a version of it.
+func (o object) drained(shard, to string, uid types.UID, now time.Time) object {
+	o.life = o.lifeOf(uid)
+	if shard != "" {
+		o.life.former = shard
+	}
+	if o.life.drain.to != to || o.life.drain.since.IsZero() {
+		o.life.drain = drain{to: to, since: now}
+	}
+	return o
+}
+
+// undrained returns the object after the watch of drains has shown that it is not drained any more.
+func (o object) undrained(uid types.UID) object {
+	if o.life.uid == uid {
+		o.life.drain, o.life.former = drain{}, ""
+	}
+	return o
+}
+
+// attempt returns the move of children after an attempt to move them to a shard.
+func (c childrenMove) attempt(to string) childrenMove {
+	c.isScattered = c.isScattered || c.to != "" && c.to != to
+	c.to = to
+	return c
+}
+
+// moved returns the move of children after all of them have moved to a shard, with these versions. It
+// keeps later versions of an earlier attempt, which may have moved all the children there were.
+func (c childrenMove) moved(to string, versions map[string]string) childrenMove {
+	versions = maps.Clone(versions)
+	if c.at == to {
+		for resource, version := range c.versions {
+			if isLater(version, versions[resource]) {
+				versions[resource] = version
+			}
 		}
 	}
-	return kept
+	c.at, c.versions = to, versions
+	return c
+}
+
+// failed returns the move of children after an attempt has failed. It is unknown which of them have
+// moved, because a response may have been lost.
+func (c childrenMove) failed() childrenMove {
+	c.isScattered = true
+	return c
 }

@@ -2,8 +2,6 @@ package assignment
 
 import (
 	"time"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // pending returns the number of objects that wait for an assignment, and the number of objects
@@ -11,15 +9,19 @@ import (
 func (t *tracker) pending(v *view) (unassigned, found int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.orphans != nil && t.main != nil {
-		for _, object := range t.orphans.store.List() {
-			m, ok := object.(*metav1.PartialObjectMetadata)
-			if ok && m.Labels[t.keys.drain] == "" && v.selects(t.mapping, m) {
+	if t.watches.orphans != nil && t.main != nil {
+		for _, m := range t.watches.orphans.list() {
+			if m.Labels[t.keys.drain] == "" && v.selects(t.mapping, m) {
 				unassigned++
 			}
 		}
 	}
-	return unassigned, len(t.found)
+	for _, o := range t.objects {
+		if o.found != nil {
+			found++
+		}
+	}
+	return unassigned, found
 }
 
 // drainedLongest returns the number of objects that were not released in time, and the age of the
@@ -27,10 +29,12 @@ func (t *tracker) pending(v *view) (unassigned, found int) {
 func (t *tracker) drainedLongest() (late int, oldest time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, d := range t.drained {
-		oldest = max(oldest, time.Since(d.since))
-		if d.late {
-			late++
+	for _, o := range t.objects {
+		if d := o.life.drain; !d.since.IsZero() {
+			oldest = max(oldest, time.Since(d.since))
+			if d.isLate {
+				late++
+			}
 		}
 	}
 	return late, oldest
@@ -40,10 +44,5 @@ func (t *tracker) drainedLongest() (late int, oldest time.Duration) {
 func (t *tracker) isSynced() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, f := range t.followedLocked() {
-		if !f.synced() {
-			return false
-		}
-	}
-	return true
+	return t.watches.areSynced()
 }

@@ -7,24 +7,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// release records that a shard has released an object.
-type release struct {
-	uid types.UID
-	// shard is the shard that had the object.
-	shard string
-}
-
 // followUp moves the children of an object after the object itself, if the shard has released it by
 // removing both labels. Until then the next shard can see the object without its children: protocol
 // 1 has no step between release and assignment.
 func (t *tracker) followUp(ctx context.Context, key types.NamespacedName) error {
-	t.mu.Lock()
-	g, ok := t.released[key]
-	t.mu.Unlock()
-	if !ok {
+	g := t.known(key).released
+	if g.shard == "" {
 		return nil
 	}
-	m, err := t.get(ctx, key)
+	m, err := t.api.get(ctx, key)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
@@ -39,19 +30,13 @@ func (t *tracker) followUp(ctx context.Context, key types.NamespacedName) error 
 	return nil
 }
 
-func (t *tracker) isReleased(key types.NamespacedName) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	_, ok := t.released[key]
-	return ok
-}
-
 // forgetRelease discards the release of an object by a shard. A later release by another shard is
 // kept.
 func (t *tracker) forgetRelease(key types.NamespacedName, shard string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.released[key].shard == shard {
-		delete(t.released, key)
-	}
+	t.change(key, func(o object) object {
+		if o.released.shard == shard {
+			o.released = release{}
+		}
+		return o
+	})
 }

@@ -8,12 +8,8 @@ import (
 	"slices"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/tools/pager"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"nodekeeper.dev/sharding/internal/handover"
@@ -97,15 +93,7 @@ func (t *tracker) readAll(ctx context.Context, r *scan) error {
 	if !r.view.isLabelled(t.resource) {
 		return nil
 	}
-	check := func(m *metav1.PartialObjectMetadata) { t.check(r, m) }
-	err := t.stream(ctx, check)
-	if errors.Is(err, errStreamEnded) {
-		// The API server ends a watch that falls behind, for example because the objects found so
-		// far are already moving. A retry would probably fail in the same way, after a longer wait
-		// each time.
-		logf.FromContext(ctx).V(1).Info("The stream of objects ended early, reading pages", "resource", t.mapping.Resource.String())
-		err = t.page(ctx, check)
-	}
+	err := t.api.readAll(ctx, func(m *metav1.PartialObjectMetadata) { t.check(r, m) })
 	if err != nil {
 		return fmt.Errorf("reading all %s: %w", t.mapping.Resource.GroupResource(), err)
 	}
@@ -124,11 +112,11 @@ func (t *tracker) check(r *scan, m *metav1.PartialObjectMetadata) {
 	case t.main == nil:
 		if t.mayBeMisplaced(v, m) {
 			owner := metav1.GetControllerOf(m).UID
-			r.children[owner] = append(r.children[owner], child{t, strip(t.keys, t.keyLabel, m)})
+			r.children[owner] = append(r.children[owner], child{t, t.strip(m)})
 		}
 	case !v.live[shard] || m.Labels[t.keys.drain] != "":
 		t.checkChildren(r, m, false)
-	case t.decide(v, m).Action != handover.Keep:
+	case t.decide(m, t.known(keyFor(m)).lifeOf(m.UID), t.situation(keyFor(m), v)).Action != handover.Keep:
 		r.add(t, m)
 		t.checkChildren(r, m, false)
 	default:
@@ -139,7 +127,7 @@ func (t *tracker) check(r *scan, m *metav1.PartialObjectMetadata) {
 // add records an object that must move.
 func (r *scan) add(t *tracker, m *metav1.PartialObjectMetadata) {
 	r.found++
-	t.addFound(strip(t.keys, t.keyLabel, m))
+	t.addFound(t.strip(m))
 }
 
 // mayBeMisplaced reports whether the table places a child elsewhere than it is.
@@ -167,51 +155,4 @@ func (t *tracker) checkChildren(r *scan, m *metav1.PartialObjectMetadata, stays 
 		}
 	}
 	delete(r.children, m.UID)
-}
-
-// errStreamEnded means that a watch ended before it had sent all objects.
-var errStreamEnded = errors.New("the watch ended before the list was complete")
-
-// stream calls each for every object of the resource. The API server streams the objects from its
-// cache; if it does not support that, stream reads pages.
-func (t *tracker) stream(ctx context.Context, each func(*metav1.PartialObjectMetadata)) error {
-	w, err := t.client.Watch(ctx, metav1.ListOptions{
-		SendInitialEvents: new(true), ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan, AllowWatchBookmarks: true,
-	})
-	if err != nil {
-		return t.page(ctx, each)
-	}
-	defer w.Stop()
-	for {
-		var e watch.Event
-		var isOpen bool
-		select {
-		case <-ctx.Done():
-			return ctx.Err() //nolint:wrapcheck // the assigner stops
-		case e, isOpen = <-w.ResultChan():
-		}
-		if e.Type == watch.Error {
-			return apierrors.FromObject(e.Object) //nolint:wrapcheck // readAll adds the context
-		}
-		m, isMetadata := e.Object.(*metav1.PartialObjectMetadata)
-		switch {
-		case !isOpen || !isMetadata:
-			return errStreamEnded
-		case e.Type == watch.Bookmark && m.Annotations[metav1.InitialEventsAnnotationKey] == "true":
-			return nil
-		case e.Type == watch.Added || e.Type == watch.Modified:
-			each(m)
-		}
-	}
-}
-
-// page calls each for every object of the resource.
-func (t *tracker) page(ctx context.Context, each func(*metav1.PartialObjectMetadata)) error {
-	list := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return t.client.List(ctx, o) })
-	return list.EachListItem(ctx, metav1.ListOptions{}, func(object runtime.Object) error { //nolint:wrapcheck // readAll adds the context
-		if m, ok := object.(*metav1.PartialObjectMetadata); ok {
-			each(m)
-		}
-		return nil
-	})
 }

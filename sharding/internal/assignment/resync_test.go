@@ -51,12 +51,13 @@ func TestResyncContinuesInPagesIfItsStreamIsCut(t *testing.T) {
 	misplaced := 0
 	for i := range n {
 		m := metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: fmt.Sprintf("s-%d", i), Labels: map[string]string{of.keys.shard: "web-0"}}}
-		if tr.decide(v, &m).Action != handover.Keep {
+		if tr.decide(&m, life{}, tr.situation(keyFor(&m), v)).Action != handover.Keep {
 			misplaced++
 		}
 		objects.all = append(objects.all, m)
 	}
 	require.Greater(t, misplaced, 1)
 	require.NoError(t, tr.readAll(t.Context(), newScan(v)))
-	assert.Len(t, tr.found, misplaced)
+	_, found := tr.pending(v)
+	assert.Equal(t, misplaced, found)
 }

@@ -1,0 +1,220 @@
+package assignment
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+)
+
+// childPeriod is the interval between checks whether a child has moved with the object that
+// controls it. Each check is a live read.
+const childPeriod = 5 * time.Second
+
+// watches show the objects of a resource that may need a step. The zero value shows none. It is not
+// safe for concurrent use.
+type watches struct {
+	// orphans covers the objects that match selector: those without a live shard. It is nil if there is
+	// no live shard.
+	orphans  *following
+	selector string
+	// drains covers the objects in a hand-over.
+	drains *following
+	// bare covers the objects of a controlled resource that have no label. Policies assign such
+	// objects when they are created, but an API server can skip a policy. It includes all objects of
+	// the resource outside the ring, so it is not restarted when shards join or die.
+	bare *following
+}
+
+// following is a watch with the objects that it covers.
+type following struct {
+	store  cache.Store
+	synced func() bool
+	stop   context.CancelFunc
+}
+
+// all returns the watches that run.
+func (w *watches) all() []*following {
+	return slices.DeleteFunc([]*following{w.orphans, w.drains, w.bare}, func(f *following) bool { return f == nil })
+}
+
+// find returns the newest version of an object that a watch shows, or nil.
+func (w *watches) find(key types.NamespacedName) *metav1.PartialObjectMetadata {
+	var newest *metav1.PartialObjectMetadata
+	for _, f := range w.all() {
+		if m := f.get(key); m != nil && (newest == nil || isLater(m.ResourceVersion, newest.ResourceVersion)) {
+			newest = m
+		}
+	}
+	return newest
+}
+
+// areComplete reports whether the watches show all objects without a live shard and all objects in a
+// hand-over.
+func (w *watches) areComplete() bool { return w.orphans != nil && w.drains != nil && w.areSynced() }
+
+// areSynced reports whether the initial lists of all watches are complete.
+func (w *watches) areSynced() bool {
+	return !slices.ContainsFunc(w.all(), func(f *following) bool { return !f.synced() })
+}
+
+// get returns the version of an object that the watch shows, or nil.
+func (f *following) get(key types.NamespacedName) *metav1.PartialObjectMetadata {
+	object, _, err := f.store.GetByKey(storeKey(key))
+	m, ok := object.(*metav1.PartialObjectMetadata)
+	if err != nil || !ok {
+		return nil
+	}
+	return m
+}
+
+// list returns the objects that the watch shows.
+func (f *following) list() []*metav1.PartialObjectMetadata {
+	var all []*metav1.PartialObjectMetadata
+	for _, object := range f.store.List() {
+		if m, ok := object.(*metav1.PartialObjectMetadata); ok {
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
+// retarget makes the tracker watch the objects without a live shard in a view, and the objects in a
+// hand-over. All known objects are enqueued.
+func (t *tracker) retarget(v *view) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	w := &t.watches
+	if w.drains == nil {
+		w.drains = t.watch(t.keys.drain, t.onDrain)
+	}
+	selector := t.orphanSelector(v)
+	if t.main == nil && w.bare == nil && selector != "" {
+		w.bare = t.watch("!"+t.keys.shard, t.onBare)
+	}
+	if selector != w.selector {
+		if w.orphans != nil {
+			w.orphans.stop()
+			w.orphans = nil
+		}
+		if w.selector = selector; selector != "" {
+			w.orphans = t.watch(selector, t.onOrphan)
+		}
+	}
+	for _, f := range w.all() {
+		for _, m := range f.list() {
+			if f != w.bare || t.isControlled(m) {
+				t.queue.Add(keyFor(m))
+			}
+		}
+	}
+	for key, o := range t.objects {
+		if o.found != nil {
+			t.queue.Add(key)
+		}
+	}
+}
+
+// orphanSelector returns the selector of the objects without a live shard, or "" if there is no
+// live shard. For a controlled resource, it excludes objects without a label, which have a watch of
+// their own.
+func (t *tracker) orphanSelector(v *view) string {
+	names := v.liveNames()
+	if len(names) == 0 {
+		return ""
+	}
+	selector := t.keys.shard + " notin (" + strings.Join(names, ",") + ")"
+	if t.main == nil {
+		selector += "," + t.keys.shard
+	}
+	return selector
+}
+
+// watch starts to watch the objects that match a selector. It calls handle with each object that
+// changes or stops matching.
+func (t *tracker) watch(selector string, handle func(m *metav1.PartialObjectMetadata, exists bool)) *following {
+	return t.api.watch(t.ctx, selector, t.strip, handle, func() { // an empty list causes no event
+		t.sweep()
+		t.of.requestReport()
+	})
+}
+
+// onOrphan handles an event of an object that has or had no live shard.
+func (t *tracker) onOrphan(m *metav1.PartialObjectMetadata, exists bool) {
+	t.of.requestReport()
+	switch {
+	case !exists:
+		t.settle(keyFor(m))
+		if t.known(keyFor(m)).released.shard != "" {
+			t.queue.Add(keyFor(m))
+		}
+	case t.main == nil && m.Labels[t.keys.shard] != "":
+		t.queue.AddAfter(keyFor(m), childPeriod) // it moves together with the object that controls it
+	default:
+		t.queue.Add(keyFor(m))
+	}
+}
+
+// onBare handles an event of an object of a controlled resource that has or had no label.
+func (t *tracker) onBare(m *metav1.PartialObjectMetadata, exists bool) {
+	if t.isControlled(m) {
+		t.onOrphan(m, exists)
+	}
+}
+
+// isControlled reports whether a main resource of the ring controls an object. Most objects without
+// a label may not belong to the ring.
+func (t *tracker) isControlled(m *metav1.PartialObjectMetadata) bool {
+	return t.of.mainOf(t.resource, metav1.GetControllerOf(m)) != nil
+}
+
+// onDrain handles an event of an object that is or was in a hand-over.
+func (t *tracker) onDrain(m *metav1.PartialObjectMetadata, exists bool) {
+	if t.main == nil { // children have no hand-overs of their own
+		t.onOrphan(m, exists)
+		return
+	}
+	key, shard := keyFor(m), m.Labels[t.keys.shard]
+	if exists {
+		t.change(key, func(o object) object { return o.drained(shard, m.Labels[t.keys.drain], m.UID, time.Now()) })
+		t.of.moves.begin(t, key)
+	} else {
+		t.endDrain(m)
+		t.of.moves.end(t, key)
+		t.settle(key)
+	}
+	t.of.requestReport()
+	t.queue.Add(key)
+}
+
+// endDrain records that an object is not in a hand-over any more.
+func (t *tracker) endDrain(m *metav1.PartialObjectMetadata) {
+	t.change(keyFor(m), func(o object) object {
+		if shard := m.Labels[t.keys.shard]; shard != "" && len(t.main.ControlledResources) > 0 {
+			o.released = release{m.UID, shard} // or the drain was canceled
+		}
+		if since := o.lifeOf(m.UID).drain.since; !since.IsZero() {
+			t.of.metrics.handovers.WithLabelValues(t.of.name).Observe(time.Since(since).Seconds())
+		}
+		return o.undrained(m.UID)
+	})
+}
+
+// isDraining reports whether the watch shows an object in a hand-over.
+func (t *tracker) isDraining(key types.NamespacedName) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.watches.drains != nil && t.watches.drains.get(key) != nil
+}
+
+// storeKey returns the key of an object in the stores.
+func storeKey(key types.NamespacedName) string {
+	if key.Namespace == "" {
+		return key.Name
+	}
+	return key.String()
+}
