@@ -224,6 +224,7 @@ SOAK ?= 10m
 soak: build controlplane ## explore for long what CI explores for seconds: SCHEDULES (1000000) of each simulation, and SOAK (10m) of robustness and of the sharder's exclusion
 	go test ./test/simulation -v -timeout=0 -args -schedules=$(SCHEDULES) -narrow=$(SCHEDULES)
 	go test ./placement/test/simulation -v -timeout=0 -args -schedules=$(SCHEDULES) -narrow=$(SCHEDULES)
+	go test ./sharding/internal/assignment -run=TestNoScheduleBreaksAPromise -v -timeout=0 -args -schedules=$(SCHEDULES)
 	go test ./sharding/test/library -v -timeout=0 -run=TestExclusion -args -shard.duration=$(SOAK) -shard.objects=500
 	$(MAKE) robustness DURATION=$(SOAK)
 

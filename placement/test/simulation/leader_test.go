@@ -139,12 +139,12 @@ func (l *leader) send(write func() (answered func())) {
 
 func (l *leader) transmit(write func() (answered func())) {
 	switch {
-	case l.choices.happens(l.settings.lateWrites):
+	case l.choices.Happens(l.settings.lateWrites):
 		l.world.record("%s: a write is under way for long", l.name)
 		lost := map[bool]int{true: 1}[l.rewound]
 		l.world.ghost.lost += lost
 		l.world.late = append(l.world.late, func() { l.world.ghost.lost -= lost; write() })
-	case l.choices.happens(l.settings.lostAnswers):
+	case l.choices.Happens(l.settings.lostAnswers):
 		l.world.record("%s: the answer is lost", l.name)
 		write()
 	default:
@@ -163,25 +163,25 @@ func (l *leader) next() {
 		l.rewound = false
 		return
 	}
-	switch l.choices.next(3) {
+	switch l.choices.Next(3) {
 	case 0:
-		l.sync(kind(l.choices.next(int(kinds))), 1+l.choices.next(8))
+		l.sync(kind(l.choices.Next(int(kinds))), 1+l.choices.Next(8))
 	case 1:
 		if !l.settings.stale {
 			l.syncAll()
 		}
 	}
-	switch task := l.choices.next(12); {
+	switch task := l.choices.Next(12); {
 	case task < 3:
-		l.decide(l.choices.next(l.settings.resources))
+		l.decide(l.choices.Next(l.settings.resources))
 	case task < 5:
-		l.release(l.choices.next(l.settings.resources))
+		l.release(l.choices.Next(l.settings.resources))
 	case task < 9:
-		l.build(l.choices.next(l.settings.pods))
+		l.build(l.choices.Next(l.settings.pods))
 	case task < 10:
-		l.watch(l.choices.next(l.settings.pods))
+		l.watch(l.choices.Next(l.settings.pods))
 	default:
-		l.report(l.choices.next(l.settings.resources))
+		l.report(l.choices.Next(l.settings.resources))
 	}
 }
 

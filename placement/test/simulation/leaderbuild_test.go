@@ -123,7 +123,7 @@ func (l *leader) update(name int, read *configMap, next contract.Contract) {
 // readLive reads resources from the API server, after the contract was observed. It may fail.
 func (l *leader) readLive(name int, in *contract.Input, uids []types.UID) bool {
 	for _, uid := range uids {
-		failed := l.choices.happens(l.settings.lostAnswers)
+		failed := l.choices.Happens(l.settings.lostAnswers)
 		if failed && !l.mutant.removesOnError {
 			l.world.record("%s cannot read %s", l.name, uid)
 			return false

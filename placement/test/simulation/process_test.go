@@ -179,7 +179,7 @@ func (p *process) adopt(l *lease, started int) {
 // adoptCached continues without these precautions, for a mutant.
 func (p *process) adoptCached() {
 	log := p.world.log[contractKind]
-	p.last, p.position = 0, max(0, len(log)-p.choices.next(len(log)+1))
+	p.last, p.position = 0, max(0, len(log)-p.choices.Next(len(log)+1))
 	for at := p.position - 1; at >= 0; at-- {
 		if e := log[at]; e.key == p.name {
 			if c, _ := e.object.(*configMap); c != nil {
@@ -196,7 +196,7 @@ func (p *process) adoptCached() {
 func (p *process) send(write func()) {
 	switch {
 	case p.cut:
-	case p.choices.happens(p.settings.lateWrites):
+	case p.choices.Happens(p.settings.lateWrites):
 		p.world.record("%s: a write is under way for long", p)
 		p.world.late = append(p.world.late, write)
 	default:
@@ -266,7 +266,7 @@ func (p *process) follow() {
 		return
 	}
 	log := p.world.log[contractKind]
-	for n := 2 - p.choices.next(3); n > 0 && p.position < len(log); p.position++ {
+	for n := 2 - p.choices.Next(3); n > 0 && p.position < len(log); p.position++ {
 		if e := log[p.position]; e.key == p.name {
 			n--
 			if c, _ := e.object.(*configMap); c != nil {
@@ -329,10 +329,10 @@ func (p *process) stepWorkers() {
 	for _, u := range slices.SortedFunc(maps.Keys(p.running), compareUnits) {
 		w := p.running[u]
 		switch {
-		case w.stopping && !w.neverEnds && !p.choices.happens(p.settings.slowWorkers):
+		case w.stopping && !w.neverEnds && !p.choices.Happens(p.settings.slowWorkers):
 			p.world.record("%s stopped %s", p, unitText(u))
 			delete(p.running, u)
-		case !w.stopping && !w.Working && !w.neverRuns && !p.choices.happens(p.settings.slowWorkers):
+		case !w.stopping && !w.Working && !w.neverRuns && !p.choices.Happens(p.settings.slowWorkers):
 			w.Working = true
 			p.world.record("%s works on %s", p, unitText(u))
 			p.world.ghost.worked[task{u, p.incarnation}] = w.Epoch
@@ -353,7 +353,7 @@ func (p *process) start(u contract.Unit) {
 		p.world.breaks(errBrokeW8, "%s works by a contract of %s", p, p.contract.Incarnation)
 	}
 	w := &worker{Work: contract.Work{Epoch: epoch}}
-	w.neverEnds, w.neverRuns = p.choices.happens(p.settings.stuck), p.choices.happens(p.settings.stuck)
+	w.neverEnds, w.neverRuns = p.choices.Happens(p.settings.stuck), p.choices.Happens(p.settings.stuck)
 	p.world.record("%s starts %s with epoch %d%s", p, unitText(u), epoch, map[bool]string{true: ", which never stops"}[w.neverEnds])
 	p.running[u] = w
 	p.world.ghost.starts(p.simulation, p, u, epoch)

@@ -9,6 +9,7 @@ import (
 	"nodekeeper.dev/placement"
 	"nodekeeper.dev/placement/contract"
 	"nodekeeper.dev/placement/ready"
+	"nodekeeper.dev/test/schedules"
 )
 
 // settings are drawn at the start of a run. They determine the size of the system and the frequency
@@ -34,27 +35,27 @@ type settings struct {
 	returns         bool  // a process that releases its Lease always returns
 }
 
-func (s *settings) draw(c *choices) {
-	s.overlap = c.next(4) == 3
-	s.patience = c.next(3) == 2
-	s.capacity = []int32{10, 10, 2, 3}[c.next(4)]
-	s.lateWrites = []int{0, 4, 12}[c.next(3)]
-	s.lostAnswers = []int{0, 4, 12}[c.next(3)]
-	s.slowWorkers = []int{0, 16, 40}[c.next(3)]
-	s.stuck = []int{0, 0, 4}[c.next(3)]
-	s.faults = []int{0, 2, 6, 14}[c.next(4)]
-	s.restores = []int{0, 0, 0, 0, 0, 0, 1, 3}[c.also(8)]
-	s.restarts = []int{0, 1, 3}[c.next(3)]
-	s.settles = c.next(4) != 3
-	s.pods, s.resources, s.churn, s.among = pods, resources, []int{0, 0, 4, 10}[c.next(4)], nil
-	s.stale, s.returns = c.next(4) == 3, false
+func (s *settings) draw(c *schedules.Choices) {
+	s.overlap = c.Next(4) == 3
+	s.patience = c.Next(3) == 2
+	s.capacity = []int32{10, 10, 2, 3}[c.Next(4)]
+	s.lateWrites = []int{0, 4, 12}[c.Next(3)]
+	s.lostAnswers = []int{0, 4, 12}[c.Next(3)]
+	s.slowWorkers = []int{0, 16, 40}[c.Next(3)]
+	s.stuck = []int{0, 0, 4}[c.Next(3)]
+	s.faults = []int{0, 2, 6, 14}[c.Next(4)]
+	s.restores = []int{0, 0, 0, 0, 0, 0, 1, 3}[c.Also(8)]
+	s.restarts = []int{0, 1, 3}[c.Next(3)]
+	s.settles = c.Next(4) != 3
+	s.pods, s.resources, s.churn, s.among = pods, resources, []int{0, 0, 4, 10}[c.Next(4)], nil
+	s.stale, s.returns = c.Next(4) == 3, false
 }
 
 // simulation contains all actors. It is reused for consecutive runs.
 type simulation struct {
 	mutant    mutant
 	settings  settings
-	choices   choices
+	choices   schedules.Choices
 	world     *world
 	leaders   [2]*leader
 	processes []*process
@@ -72,7 +73,7 @@ func newSimulation(m mutant) *simulation {
 // if any.
 func (s *simulation) run(bytes []byte, tracks bool) error {
 	s.reset(bytes, tracks)
-	for !s.choices.isSpent() && s.world.broken == nil {
+	for !s.choices.IsSpent() && s.world.broken == nil {
 		s.step()
 	}
 	if s.world.broken == nil && (s.settings.settles || s.mutant.settles) {
@@ -82,7 +83,7 @@ func (s *simulation) run(bytes []byte, tracks bool) error {
 }
 
 func (s *simulation) reset(bytes []byte, tracks bool) {
-	s.choices = choices{bytes: bytes}
+	s.choices = schedules.NewChoices(bytes)
 	s.settings.draw(&s.choices)
 	if s.mutant.narrow != nil {
 		s.settings.restores = 0
@@ -95,18 +96,18 @@ func (s *simulation) reset(bytes []byte, tracks bool) {
 		s.newPod(name)
 	}
 	for _, l := range s.leaders {
-		l.rate = []int{10, 7, 13}[s.choices.next(3)]
+		l.rate = []int{10, 7, 13}[s.choices.Next(3)]
 		l.restart(0)
 	}
 	for name := range s.settings.resources {
-		s.create(name, int32(1+s.choices.next(3)))
+		s.create(name, int32(1+s.choices.Next(3)))
 	}
 }
 
 func (s *simulation) newPod(name int) {
 	p := &process{
 		simulation: s, name: name, uid: s.world.nextUID("p"), alive: true, running: map[contract.Unit]*worker{},
-		rate: []int{10, 7, 13}[s.choices.next(3)],
+		rate: []int{10, 7, 13}[s.choices.Next(3)],
 	}
 	s.processes = append(s.processes, p)
 	s.world.store(podKind, name, &pod{uid: p.uid})
@@ -121,42 +122,42 @@ func (s *simulation) create(name int, wanted int32) {
 
 // step lets one actor take a turn.
 func (s *simulation) step() {
-	switch who := s.choices.next(32); {
+	switch who := s.choices.Next(32); {
 	case who < 13:
 		s.leaders[who%2].next()
 	case who < 26:
-		s.processes[s.choices.next(len(s.processes))].next()
+		s.processes[s.choices.Next(len(s.processes))].next()
 	case who < 29:
-		s.passTime(1 + s.choices.next(4))
+		s.passTime(1 + s.choices.Next(4))
 	case who < 30:
 		s.author()
 	case who < 31:
 		if n := len(s.world.late); n > 0 {
-			at := s.choices.next(n)
+			at := s.choices.Next(n)
 			write := s.world.late[at]
 			s.world.late = append(s.world.late[:at], s.world.late[at+1:]...)
 			s.world.record("a late write arrives")
 			write()
 		}
 	default:
-		if s.choices.happens(4 * s.settings.restarts) {
-			l := s.leaders[s.choices.next(2)]
+		if s.choices.Happens(4 * s.settings.restarts) {
+			l := s.leaders[s.choices.Next(2)]
 			s.world.record("%s restarts", l.name)
-			l.restart(s.choices.next(8))
+			l.restart(s.choices.Next(8))
 		}
 	}
-	if s.choices.happens(s.settings.churn) {
-		if s.choices.next(2) == 0 {
+	if s.choices.Happens(s.settings.churn) {
+		if s.choices.Next(2) == 0 {
 			s.author()
 		} else {
-			s.leave(s.choices.next(s.settings.pods))
+			s.leave(s.choices.Next(s.settings.pods))
 		}
 	}
-	if s.choices.happens(s.settings.faults) {
+	if s.choices.Happens(s.settings.faults) {
 		s.fault()
 	}
-	if s.choices.happens(s.settings.restores) {
-		s.restore(s.choices.next(len(s.world.undo) + 1))
+	if s.choices.Happens(s.settings.restores) {
+		s.restore(s.choices.Next(len(s.world.undo) + 1))
 	}
 	s.checkRestored()
 }
@@ -173,18 +174,18 @@ func (s *simulation) passTime(seconds int) {
 
 // author changes the desired state.
 func (s *simulation) author() {
-	name := s.choices.next(s.settings.resources)
+	name := s.choices.Next(s.settings.resources)
 	r := s.world.resource(name)
 	switch {
 	case r == nil:
-		s.create(name, int32(1+s.choices.next(3)))
-	case s.choices.next(6) == 5:
+		s.create(name, int32(1+s.choices.Next(3)))
+	case s.choices.Next(6) == 5:
 		s.world.record("the author deletes %s", r.uid)
 		s.world.ghost.deleted[r.uid] = true
 		s.world.store(resourceKind, name, nil)
 	default:
 		next := *r
-		next.wanted, next.generation, next.rv = int32(s.choices.next(maxWanted+1)), r.generation+1, s.world.nextRV()
+		next.wanted, next.generation, next.rv = int32(s.choices.Next(maxWanted+1)), r.generation+1, s.world.nextRV()
 		s.world.record("the author wants %d of %s", next.wanted, next.uid)
 		s.world.store(resourceKind, name, &next)
 	}
@@ -192,10 +193,10 @@ func (s *simulation) author() {
 
 // fault causes a fault.
 func (s *simulation) fault() {
-	p := s.processes[s.choices.next(len(s.processes))]
-	what := s.choices.next(10)
+	p := s.processes[s.choices.Next(len(s.processes))]
+	what := s.choices.Next(10)
 	if among := s.settings.among; among != nil {
-		what = among[s.choices.next(len(among))]
+		what = among[s.choices.Next(len(among))]
 	}
 	switch what {
 	case 0, 1:
@@ -226,7 +227,7 @@ func (s *simulation) fault() {
 		}
 	case 9:
 		if p.alive && !p.leaves {
-			p.leaves, p.returns = true, s.settings.returns || s.choices.also(3) == 2
+			p.leaves, p.returns = true, s.settings.returns || s.choices.Also(3) == 2
 			s.world.record("%s %s", p, map[bool]string{false: "is terminating", true: "releases its Lease, and returns"}[p.returns])
 		}
 	}
@@ -247,7 +248,7 @@ func (s *simulation) replace(p *process) {
 	if pd == nil || pd.uid != p.uid || len(s.processes) >= 2*pods {
 		return
 	}
-	if s.choices.next(2) == 0 || !p.alive {
+	if s.choices.Next(2) == 0 || !p.alive {
 		s.world.record("%s is gone", p)
 		p.crash()
 		p.alive = false

@@ -31,9 +31,9 @@ type api interface {
 	list(ctx context.Context, selector string, each func(*metav1.PartialObjectMetadata) error) error
 	// readAll calls each for every object. It may call it for an object again after an error.
 	readAll(ctx context.Context, each func(*metav1.PartialObjectMetadata)) error
-	// watch starts to watch the objects that match a selector, and keeps the result of strip. It calls
+	// follow starts to watch the objects that match a selector, and keeps the result of strip. It calls
 	// handle with each object that changes or stops matching, and synced after the first list.
-	watch(ctx context.Context, selector string, strip func(*metav1.PartialObjectMetadata) *metav1.PartialObjectMetadata, handle func(m *metav1.PartialObjectMetadata, exists bool), synced func()) *following
+	follow(ctx context.Context, selector string, strip func(*metav1.PartialObjectMetadata) *metav1.PartialObjectMetadata, handle func(m *metav1.PartialObjectMetadata, exists bool), synced func()) *following
 }
 
 // server is an api by a client.
@@ -126,7 +126,7 @@ func (s server) page(ctx context.Context, each func(*metav1.PartialObjectMetadat
 	})
 }
 
-func (s server) watch(ctx context.Context, selector string, strip func(*metav1.PartialObjectMetadata) *metav1.PartialObjectMetadata, handle func(m *metav1.PartialObjectMetadata, exists bool), synced func()) *following {
+func (s server) follow(ctx context.Context, selector string, strip func(*metav1.PartialObjectMetadata) *metav1.PartialObjectMetadata, handle func(m *metav1.PartialObjectMetadata, exists bool), synced func()) *following {
 	ctx, stop := context.WithCancel(ctx)
 	store, informer := cache.NewInformerWithOptions(cache.InformerOptions{
 		ListerWatcher: &cache.ListWatch{

@@ -51,7 +51,7 @@ func (t *tracker) next(key types.NamespacedName, v *view) (m *metav1.PartialObje
 // situation returns the situation of an object in a view.
 func (t *tracker) situation(key types.NamespacedName, v *view) situation {
 	isFull := t.of.moves.isFull(t, key, int(v.ring.Spec.Handover.MaxConcurrentMoves))
-	return situation{view: v, now: time.Now(), isFull: isFull, hasSeenLive: t.of.hasSeenLive}
+	return situation{view: v, now: t.of.now(), isFull: isFull}
 }
 
 // confirm reports whether the premise of a step holds. The returned context ends when the step must
@@ -100,6 +100,8 @@ func (t *tracker) apply(ctx context.Context, v *view, key types.NamespacedName, 
 		return t.startDrain(ctx, v, m, s.to)
 	case undrain:
 		return t.writeAndForget(ctx, m, change{labels: map[string]*string{t.keys.drain: nil}})
+	case park:
+		return t.park(ctx, m, s.to)
 	case moveChildren:
 		t.of.children.add(move{of: t, main: m, from: s.from, to: s.to})
 	case awaitMove:
@@ -194,8 +196,18 @@ func (t *tracker) startDrain(ctx context.Context, v *view, m *metav1.PartialObje
 		}
 		return err
 	}
+	t.change(key, func(o object) object { return o.taken(m.Labels[t.keys.shard], false, m.UID) })
 	t.of.metrics.drains.WithLabelValues(t.of.name, t.resource.Group, t.resource.Resource).Inc()
 	t.queue.AddAfter(key, confirmAfter)
+	return nil
+}
+
+// park takes an object from its dead shard without assigning it, so that its children can move.
+func (t *tracker) park(ctx context.Context, m *metav1.PartialObjectMetadata, to string) error {
+	if err := t.writeAndForget(ctx, m, change{labels: map[string]*string{t.keys.shard: nil, t.keys.drain: &to}}); err != nil {
+		return err
+	}
+	t.change(keyFor(m), func(o object) object { return o.taken(m.Labels[t.keys.shard], true, m.UID) })
 	return nil
 }
 

@@ -54,8 +54,6 @@ type assigner struct {
 	failing  map[moving]error // objects whose last write failed
 	// unresolved are the resources for which it is unknown whether the API server serves them.
 	unresolved map[v1alpha1.GroupResource]error
-	// seenLive are the shards that this process has ever seen alive.
-	seenLive map[string]bool
 
 	// gone are the results of reading Leases, by shard, outside those of reading namespaces.
 	gone, outside readings
@@ -81,16 +79,16 @@ type lastReading struct {
 }
 
 // read returns the result of a read that is not older than goneFor.
-func (r *readings) read(ctx context.Context, name string, read func(context.Context) (bool, error)) (reading, error) {
-	last := r.last(name)
+func (r *readings) read(ctx context.Context, name string, now func() time.Time, read func(context.Context) (bool, error)) (reading, error) {
+	last := r.last(name, now())
 	last.mu.Lock()
 	defer last.mu.Unlock()
-	if time.Since(last.at) < goneFor {
+	if now().Sub(last.at) < goneFor {
 		return last.reading, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
 	defer cancel()
-	at := time.Now()
+	at := now()
 	holds, err := read(ctx)
 	if err != nil {
 		return reading{}, err
@@ -100,7 +98,7 @@ func (r *readings) read(ctx context.Context, name string, read func(context.Cont
 }
 
 // last returns the last reading of a name. A new one replaces the old ones of all names.
-func (r *readings) last(name string) *lastReading {
+func (r *readings) last(name string, now time.Time) *lastReading {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if last := r.all[name]; last != nil {
@@ -111,7 +109,7 @@ func (r *readings) last(name string) *lastReading {
 			return false // it is being read
 		}
 		defer last.mu.Unlock()
-		return time.Since(last.at) >= goneFor
+		return now.Sub(last.at) >= goneFor
 	})
 	if r.all == nil {
 		r.all = map[string]*lastReading{}
@@ -129,7 +127,7 @@ func newAssigner(ctx context.Context, c *Controller, of *v1alpha1.ClusterRing) *
 	a := &assigner{
 		Controller: c, name: of.Name, uid: of.UID, keys: keysOf(c.Dialect.PrefixOf(of), of.Name), dirty: signal.New(),
 		trackers: map[v1alpha1.GroupResource]*tracker{},
-		failing:  map[moving]error{}, unresolved: map[v1alpha1.GroupResource]error{}, seenLive: map[string]bool{},
+		failing:  map[moving]error{}, unresolved: map[v1alpha1.GroupResource]error{},
 	}
 	c.metrics.begin(of.Name)
 	ctx, a.stop = context.WithCancel(logf.IntoContext(ctx, logf.FromContext(ctx).WithValues("ring", of.Name)))
@@ -148,20 +146,24 @@ func (a *assigner) setView(v *view) (missing []string, err error) {
 	a.mu.Lock()
 	former, followed := a.view, len(a.trackers)
 	a.view = v
-	maps.Copy(a.seenLive, v.live)
 	missing, err = a.track(v, resolved)
 	all := a.all()
 	a.mu.Unlock()
-	added := former != nil && len(all) > followed
+	a.follow(all, former, v, former != nil && len(all) > followed)
+	return missing, err
+}
+
+// follow makes all trackers follow a view that replaces a former one, which is nil for the first view.
+// The argument added is set if there are more trackers than before.
+func (a *assigner) follow(all []*tracker, former, v *view, added bool) {
 	if former != nil && v.decidesLike(former) && !added {
-		return missing, err
+		return
 	}
 	for _, t := range all {
 		t.retarget(v)
 	}
 	a.resyncs.setView(former, v, added)
 	a.requestReport()
-	return missing, err
 }
 
 // resolution is the mapping of a resource, or the error from looking it up.
@@ -295,18 +297,10 @@ func (a *assigner) controlledBy(main *tracker) (all []*tracker, err error) {
 	return all, nil
 }
 
-// hasSeenLive reports whether this process has ever seen a shard alive. If so, no other process has
-// moved that shard's objects.
-func (a *assigner) hasSeenLive(shard string) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.seenLive[shard]
-}
-
 // isGone determines, by a live read, whether a shard does not hold its Lease. The view may lack
 // shards that have joined recently.
 func (a *assigner) isGone(ctx context.Context, v *view, shard string) (reading, error) {
-	return a.gone.read(ctx, shard, func(ctx context.Context) (bool, error) {
+	return a.gone.read(ctx, shard, a.now, func(ctx context.Context) (bool, error) {
 		holds, err := a.Dialect.Holds(ctx, a.Leases, v.ring, shard)
 		return !holds, err //nolint:wrapcheck // the error needs no context
 	})
@@ -314,7 +308,7 @@ func (a *assigner) isGone(ctx context.Context, v *view, shard string) (reading, 
 
 // isOutside determines, by a live read, whether a namespace does not belong to the ring.
 func (a *assigner) isOutside(ctx context.Context, v *view, namespace string) (reading, error) {
-	return a.outside.read(ctx, fmt.Sprintf("%d/%s", v.ring.Generation, namespace), func(ctx context.Context) (bool, error) {
+	return a.outside.read(ctx, fmt.Sprintf("%d/%s", v.ring.Generation, namespace), a.now, func(ctx context.Context) (bool, error) {
 		now, err := place.SelectionOf(v.ring, a.Namespace, func(selector labels.Selector) (names []string, err error) {
 			options := metav1.ListOptions{LabelSelector: selector.String(), FieldSelector: "metadata.name=" + namespace}
 			list, err := a.Metadata.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")).List(ctx, options)

@@ -64,8 +64,18 @@ type Controller struct {
 	Concurrency int
 
 	metrics metrics
-	mu      sync.Mutex
-	rings   map[string]*assigner
+	// clock returns the current time. If it is nil, time.Now does.
+	clock func() time.Time
+	mu    sync.Mutex
+	rings map[string]*assigner
+}
+
+// now returns the current time.
+func (c *Controller) now() time.Time {
+	if c.clock != nil {
+		return c.clock()
+	}
+	return time.Now()
 }
 
 // Register adds the controller to the manager and registers its metrics.
@@ -109,7 +119,7 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	v := newView(of, c.Observer.Live(of.Name), selection)
-	missing, err := c.assignerOf(ctx, of).setView(v) //nolint:contextcheck // the assigner has a context of its own
+	missing, err := c.assignerOf(ctx, of).setView(v)
 	c.Reports.Change(of.Name, func(r *ring.Report) { r.Missing = missing })
 	if len(missing) > 0 && err == nil {
 		return reconcile.Result{RequeueAfter: missingPeriod}, nil

@@ -25,10 +25,11 @@ const (
 	leave
 	// follow assigns a child to the shard of its controller.
 	follow
-	// assign, startDrain, undrain and moveChildren are the actions of package handover.
+	// assign, startDrain, undrain, park and moveChildren are the actions of package handover.
 	assign
 	startDrain
 	undrain
+	park
 	moveChildren
 	// awaitMove waits until another object has moved.
 	awaitMove
@@ -69,8 +70,6 @@ type situation struct {
 	now  time.Time
 	// isFull is set if the maximum number of other objects is in a hand-over.
 	isFull bool
-	// hasSeenLive reports whether this process has ever seen a shard alive.
-	hasSeenLive func(shard string) bool
 }
 
 // next returns the next step for an object and what is known of it afterwards. The argument m is the
@@ -118,15 +117,20 @@ func (k *kind) nextOfMain(m *metav1.PartialObjectMetadata, o object, s situation
 		}
 	case handover.Assign:
 		next.do, next.versions = assign, children.versions
+		if o.life.isOfDead {
+			next.why = handover.Dead
+		}
 	case handover.Drain:
 		next.do = startDrain
 	case handover.Undrain:
 		next.do = undrain
+	case handover.Park:
+		next.do = park
 	case handover.MoveChildren:
 		*children = children.attempt(d.Shard)
 		next.do = moveChildren
-		if from := k.formerShard(m, o.life); !children.isScattered && s.hasSeenLive(from) {
-			next.from = from // no other process can have begun to move them
+		if !children.isScattered {
+			next.from = o.life.former
 		}
 	case handover.Wait:
 		next.do, next.after = await(&o.life, d)
@@ -169,15 +173,6 @@ func (k *kind) decide(m *metav1.PartialObjectMetadata, l life, s situation) hand
 		return handover.Decide(o, belongs, rules)
 	}
 	return d
-}
-
-// formerShard returns the shard of an object, or the shard that has released it, or "" if that is
-// unknown.
-func (k *kind) formerShard(m *metav1.PartialObjectMetadata, l life) string {
-	if shard := m.Labels[k.keys.shard]; shard != "" {
-		return shard
-	}
-	return l.former
 }
 
 // nextOfChild returns the shard to which a child must be assigned, or "" if it is where it belongs.

@@ -40,7 +40,7 @@ func newScene() *scene {
 	s := &scene{
 		main:      kind{resource: secrets, main: &v1alpha1.Resource{GroupResource: secrets, ControlledResources: []v1alpha1.GroupResource{configMaps}}, mapping: mapping("secrets", "Secret"), keys: k},
 		child:     kind{resource: configMaps, mapping: mapping("configmaps", "ConfigMap"), keys: k},
-		situation: situation{view: v, now: time.Unix(1000, 0), hasSeenLive: func(name string) bool { return name != "web-9" }},
+		situation: situation{view: v, now: time.Unix(1000, 0)},
 	}
 	for i := 0; s.name == ""; i++ {
 		name := strconv.Itoa(i)
@@ -98,15 +98,14 @@ func TestNextStepOfEachState(t *testing.T) {
 		"drained, and belongs to its shard":       {draining(to, "web-0"), object{}, s.situation, step{do: undrain}, object{}},
 		"parked":                                  {parked(to), of(life{former: "web-0"}), s.situation, step{do: moveChildren, to: to, why: handover.Released, from: "web-0"}, of(life{former: "web-0", children: childrenMove{to: to}})},
 		"parked, its shard is unknown":            {parked(to), object{}, s.situation, step{do: moveChildren, to: to, why: handover.Released}, of(life{children: childrenMove{to: to}})},
-		"parked, its shard was never alive here":  {parked(to), of(life{former: "web-9"}), s.situation, step{do: moveChildren, to: to, why: handover.Released}, of(life{former: "web-9", children: childrenMove{to: to}})},
 		"parked, an attempt failed":               {parked(to), of(life{former: "web-0", children: childrenMove{to: to}.failed()}), s.situation, step{do: moveChildren, to: to, why: handover.Released}, of(life{former: "web-0", children: childrenMove{to: to, isScattered: true}})},
 		"parked, an attempt had another target":   {parked(to), of(life{former: "web-0", children: childrenMove{to: "web-0"}}), s.situation, step{do: moveChildren, to: to, why: handover.Released}, of(life{former: "web-0", children: childrenMove{to: to, isScattered: true}})},
 		"parked, its children have moved":         {parked(to), of(life{former: "web-0", children: moved}), s.situation, step{do: assign, to: to, why: handover.Released, versions: moved.versions}, of(life{former: "web-0", children: moved})},
 		"parked, its children are elsewhere":      {parked("web-0"), of(life{children: moved}), s.situation, step{do: moveChildren, to: "web-0", why: handover.Released}, of(life{children: childrenMove{to: "web-0", isScattered: true, at: to, versions: moved.versions}})},
 		"parked for a dead shard":                 {parked("web-9"), object{}, s.situation, step{do: startDrain, to: to, why: handover.Released}, object{}},
 		"parked, without shards":                  {parked("web-9"), object{}, empty, step{do: rest}, object{}},
-		"at a dead shard":                         {at("web-2"), object{}, s.situation, step{do: moveChildren, premise: isGone, to: to, why: handover.Dead, from: "web-2"}, of(life{children: childrenMove{to: to}})},
-		"at a dead shard, its children moved":     {at("web-2"), of(life{children: moved}), s.situation, step{do: assign, premise: isGone, to: to, why: handover.Dead, versions: moved.versions}, of(life{children: moved})},
+		"at a dead shard":                         {at("web-2"), object{}, s.situation, step{do: park, premise: isGone, to: to, why: handover.Dead}, object{}},
+		"parked as its shard was dead":            {parked(to), of(life{former: "web-2", isOfDead: true, children: moved}), s.situation, step{do: assign, to: to, why: handover.Dead, versions: moved.versions}, of(life{former: "web-2", isOfDead: true, children: moved})},
 		"at a dead shard, without shards":         {at("web-2"), object{}, empty, step{do: rest}, object{}},
 		"at a live shard, which creates children": {at(to), of(life{children: moved}), s.situation, step{do: rest}, object{}},
 		"of another UID":                          {at("web-0"), object{life: life{uid: "before", former: "web-1", children: moved}}, s.situation, step{do: startDrain, to: to, why: balance}, object{}},
@@ -179,13 +178,12 @@ func TestDrainIsTimedFromItsFirstVersion(t *testing.T) {
 	t.Parallel()
 	begin := time.Unix(1000, 0)
 	later := begin.Add(time.Second)
-	known := object{}.drained("web-0", "web-1", "u", begin)
+	known := object{}.drained("web-1", "u", begin).taken("web-0", false, "u")
 	assert.Equal(t, life{uid: "u", drain: drain{to: "web-1", since: begin}, former: "web-0"}, known.life)
-	assert.Equal(t, known, known.drained("web-0", "web-1", "u", later))
-	released := known.drained("", "web-1", "u", later)
-	assert.Equal(t, known, released, "its shard is remembered")
-	assert.Equal(t, drain{to: "web-2", since: later}, known.drained("web-0", "web-2", "u", later).life.drain)
-	assert.Equal(t, life{uid: "new", drain: drain{to: "web-1", since: later}}, known.drained("", "web-1", "new", later).life)
-	assert.True(t, released.undrained("u").isEmpty())
+	assert.Equal(t, known, known.drained("web-1", "u", later))
+	parked := known.drained("web-2", "u", later).taken("", false, "u")
+	assert.Equal(t, life{uid: "u", drain: drain{to: "web-2", since: later}, former: "web-0"}, parked.life, "its shard is remembered")
+	assert.Equal(t, life{uid: "new", drain: drain{to: "web-1", since: later}}, known.drained("web-1", "new", later).life)
+	assert.True(t, parked.undrained("u").isEmpty())
 	assert.Equal(t, known, known.undrained("before"))
 }

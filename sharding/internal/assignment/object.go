@@ -28,8 +28,10 @@ type life struct {
 	uid types.UID
 	// drain is the drain that the watch shows, or the zero value.
 	drain drain
-	// former is the shard that the object had during its hand-over, or "" if that is unknown.
-	former string
+	// former is the shard from which this process takes the object, or "" if another process did. Until
+	// the object moves, no other process moves its children. isOfDead is set if the shard was dead.
+	former   string
+	isOfDead bool
 	// children describe the move of its children before it.
 	children childrenMove
 }
@@ -78,13 +80,19 @@ func (o object) lifeOf(uid types.UID) life {
 }
 
 // drained returns the object after the watch of drains has shown a version of it.
-func (o object) drained(shard, to string, uid types.UID, now time.Time) object {
+func (o object) drained(to string, uid types.UID, now time.Time) object {
 	o.life = o.lifeOf(uid)
-	if shard != "" {
-		o.life.former = shard
-	}
 	if o.life.drain.to != to || o.life.drain.since.IsZero() {
 		o.life.drain = drain{to: to, since: now}
+	}
+	return o
+}
+
+// taken returns the object after this process has begun to take it from a shard, which may be dead.
+func (o object) taken(shard string, isDead bool, uid types.UID) object {
+	o.life = o.lifeOf(uid)
+	if shard != "" {
+		o.life.former, o.life.isOfDead = shard, isDead
 	}
 	return o
 }
@@ -92,7 +100,7 @@ func (o object) drained(shard, to string, uid types.UID, now time.Time) object {
 // undrained returns the object after the watch of drains has shown that it is not drained any more.
 func (o object) undrained(uid types.UID) object {
 	if o.life.uid == uid {
-		o.life.drain, o.life.former = drain{}, ""
+		o.life.drain, o.life.former, o.life.isOfDead = drain{}, "", false
 	}
 	return o
 }

@@ -31,7 +31,7 @@ func (t *tracker) drainedLongest() (late int, oldest time.Duration) {
 	defer t.mu.Unlock()
 	for _, o := range t.objects {
 		if d := o.life.drain; !d.since.IsZero() {
-			oldest = max(oldest, time.Since(d.since))
+			oldest = max(oldest, t.of.now().Sub(d.since))
 			if d.isLate {
 				late++
 			}

@@ -137,7 +137,7 @@ func (t *tracker) settleLocked(key types.NamespacedName, o object) object {
 	}
 	o.lastWrite = ""
 	if t.watches.areComplete() { // it is gone, or at a live shard, which can create more children
-		o.life.children = childrenMove{}
+		o.life = life{}
 	}
 	return o
 }

@@ -137,7 +137,7 @@ func (t *tracker) orphanSelector(v *view) string {
 // watch starts to watch the objects that match a selector. It calls handle with each object that
 // changes or stops matching.
 func (t *tracker) watch(selector string, handle func(m *metav1.PartialObjectMetadata, exists bool)) *following {
-	return t.api.watch(t.ctx, selector, t.strip, handle, func() { // an empty list causes no event
+	return t.api.follow(t.ctx, selector, t.strip, handle, func() { // an empty list causes no event
 		t.sweep()
 		t.of.requestReport()
 	})
@@ -178,9 +178,9 @@ func (t *tracker) onDrain(m *metav1.PartialObjectMetadata, exists bool) {
 		t.onOrphan(m, exists)
 		return
 	}
-	key, shard := keyFor(m), m.Labels[t.keys.shard]
+	key := keyFor(m)
 	if exists {
-		t.change(key, func(o object) object { return o.drained(shard, m.Labels[t.keys.drain], m.UID, time.Now()) })
+		t.change(key, func(o object) object { return o.drained(m.Labels[t.keys.drain], m.UID, t.of.now()) })
 		t.of.moves.begin(t, key)
 	} else {
 		t.endDrain(m)
@@ -198,7 +198,7 @@ func (t *tracker) endDrain(m *metav1.PartialObjectMetadata) {
 			o.released = release{m.UID, shard} // or the drain was canceled
 		}
 		if since := o.lifeOf(m.UID).drain.since; !since.IsZero() {
-			t.of.metrics.handovers.WithLabelValues(t.of.name).Observe(time.Since(since).Seconds())
+			t.of.metrics.handovers.WithLabelValues(t.of.name).Observe(t.of.now().Sub(since).Seconds())
 		}
 		return o.undrained(m.UID)
 	})

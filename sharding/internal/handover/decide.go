@@ -47,6 +47,8 @@ const (
 	Drain
 	// Undrain removes the drain label. The object stays at its shard.
 	Undrain
+	// Park removes the shard label and sets the drain label to Decision.Shard.
+	Park
 	// MoveChildren moves the children to Decision.Shard; a new decision must follow.
 	MoveChildren
 	// Wait requires a new decision when the shard acknowledges the drain, or after Decision.After.
@@ -55,7 +57,7 @@ const (
 
 // String returns the name of the action in lower case.
 func (a Action) String() string {
-	return [...]string{"keep", "assign", "drain", "undrain", "move children", "wait"}[a]
+	return [...]string{"keep", "assign", "drain", "undrain", "park", "move children", "wait"}[a]
 }
 
 // Why is the reason for a move, a label value of the metric of moves. It is "" for a first
@@ -89,16 +91,19 @@ type Decision struct {
 // Decide returns the action on an object.
 //
 // An object leaves a live shard only after the shard has acknowledged the drain, because the shard
-// may be working on the object. An object without a live shard is assigned at once, after its
-// children, so that no shard ever sees a main object without its children.
+// may be working on the object. An object of a dead shard is assigned at once or, if it can have
+// children, parked: its shard could return while they move. The children move while the object is
+// parked, so that no shard ever sees a main object without its children.
 func Decide(o Object, p Place, r Ring) Decision {
 	switch {
 	case o.Shard == "" && o.Drain == "":
 		return toward(Assign, target(o, p, r), "")
 	case o.Shard == "":
 		return decideParked(o, p, r)
+	case !r.Live(o.Shard) && o.ChildrenMoved:
+		return toward(Assign, target(o, p, r), Dead)
 	case !r.Live(o.Shard):
-		return afterChildren(o, target(o, p, r), Dead)
+		return toward(Park, target(o, p, r), Dead)
 	}
 	return decideHeld(o, p, r)
 }
@@ -120,20 +125,15 @@ func toward(a Action, shard string, why Why) Decision {
 	return Decision{Action: a, Shard: shard, Why: why}
 }
 
-// afterChildren returns the decision to assign an object to a shard, or to move its children first.
-func afterChildren(o Object, shard string, why Why) Decision {
-	if !o.ChildrenMoved {
-		return toward(MoveChildren, shard, why)
-	}
-	return toward(Assign, shard, why)
-}
-
-// decideParked decides about an object that its shard has released.
+// decideParked decides about an object between two shards.
 func decideParked(o Object, p Place, r Ring) Decision {
-	if r.Live(o.Drain) {
-		return afterChildren(o, o.Drain, Released)
+	switch {
+	case !r.Live(o.Drain):
+		return toward(Drain, target(o, p, r), Released)
+	case o.ChildrenMoved:
+		return toward(Assign, o.Drain, Released)
 	}
-	return toward(Drain, target(o, p, r), Released)
+	return toward(MoveChildren, o.Drain, Released)
 }
 
 // decideHeld decides about an object of a live shard.

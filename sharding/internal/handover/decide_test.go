@@ -40,7 +40,7 @@ func TestDecide(t *testing.T) {
 		"new, no shard":                                      {object{}, handover.Place{}, rules(), handover.Decision{}},
 		"at a dead shard":                                    {object{Shard: "x", ChildrenMoved: true}, b, rules(), handover.Decision{Action: handover.Assign, Shard: "b", Why: handover.Dead}},
 		"at a dead shard, drained":                           {object{Shard: "x", Drain: "a", ChildrenMoved: true}, b, rules(), handover.Decision{Action: handover.Assign, Shard: "b", Why: handover.Dead}},
-		"at a dead shard, with children":                     {object{Shard: "x"}, b, rules(), handover.Decision{Action: handover.MoveChildren, Shard: "b", Why: handover.Dead}},
+		"at a dead shard, with children":                     {object{Shard: "x"}, b, rules(), handover.Decision{Action: handover.Park, Shard: "b", Why: handover.Dead}},
 		"at a dead shard, the next is silent":                {object{Shard: "x", ChildrenMoved: true}, handover.Place{Now: "b", Next: "c"}, rules("b"), handover.Decision{Action: handover.Assign, Shard: "c", Why: handover.Dead}},
 		"at a dead shard, no other":                          {object{Shard: "x"}, handover.Place{}, rules(), handover.Decision{}},
 		"at its shard":                                       {object{Shard: "b"}, b, rules(), handover.Decision{}},
@@ -101,9 +101,13 @@ func play(t *testing.T, o handover.Object, p handover.Place, r handover.Ring) {
 			o = handover.Object{Shard: d.Shard}
 		case handover.Drain:
 			o.Drain, o.ChildrenMoved = d.Shard, false
+		case handover.Park:
+			assert.False(t, r.Live(o.Shard), "%+v at %+v: its shard lives", o, p)
+			o = handover.Object{Drain: d.Shard}
 		case handover.Undrain:
 			o.Drain = ""
 		case handover.MoveChildren:
+			assert.Empty(t, o.Shard, "%+v at %+v: its shard could return", o, p)
 			o.ChildrenMoved = true
 		case handover.Wait: // the shard acknowledges
 			assert.True(t, r.Live(o.Shard))

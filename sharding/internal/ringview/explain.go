@@ -136,6 +136,8 @@ func (q *question) next(d handover.Decision) string {
 			return fmt.Sprintf("the drain timeout has passed: the sharder assigns the object to %s although its shard has not given it away", d.Shard)
 		}
 		return "the sharder assigns it to " + d.Shard
+	case handover.Park:
+		return "the sharder removes the label shard, moves the objects that it controls, and then assigns it to " + d.Shard
 	case handover.MoveChildren:
 		return "the sharder moves the objects that it controls, and then assigns it to " + d.Shard
 	case handover.Drain:

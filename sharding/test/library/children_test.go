@@ -156,7 +156,7 @@ func TestCachesSayHowFarTheyAre(t *testing.T) {
 }
 
 // TestWritesPerMove covers R28 by the audit log: a hand-over of an object with controlled resources
-// costs three writes, a move from a dead shard one, and each child one more.
+// costs three writes, a move from a dead shard two, and each child one more.
 func TestWritesPerMove(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -186,7 +186,7 @@ func TestWritesPerMove(t *testing.T) {
 	c.eventually(func(t *assert.CollectT) { c.isBalanced(t, "web-0") }, "the first has all again")
 	death := c.writes()
 	for _, name := range moved {
-		assert.Equal(t, 1, death["secrets/"+name]-handover["secrets/"+name], name)
+		assert.Equal(t, 2, death["secrets/"+name]-handover["secrets/"+name], name)
 		assert.Equal(t, 1, death["configmaps/checksums-"+name]-handover["configmaps/checksums-"+name], name)
 	}
 }

@@ -1,0 +1,86 @@
+package assignment
+
+import (
+	"flag"
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"nodekeeper.dev/test/schedules"
+)
+
+var (
+	most       = flag.Int("schedules", 30_000, "number of schedules that TestNoScheduleBreaksAPromise explores")
+	firstSeed  = flag.Uint64("seed", 0, "seed of the first schedule, incremented for each further one; 0: a seed that depends on the commit")
+	search     = flag.Bool("search", false, "search for a schedule that detects each mutant")
+	mutantName = flag.String("mutant", "", "mutant of TestEveryMutantIsFound that TestNoScheduleBreaksAPromise explores instead of the real rules")
+)
+
+const (
+	// mutantSchedules is the number of schedules that a mutant may survive.
+	mutantSchedules = 200_000
+	// fewCollections makes garbage collections rare.
+	fewCollections = 1000
+	// here is the directory of this package.
+	here = "sharding/internal/assignment"
+)
+
+// lengths makes most schedules short.
+var lengths = schedules.Lengths{Min: 100, Max: 800, Long: 2500, LongOneIn: 8, Stream: 2} //nolint:gochecknoglobals // a constant
+
+// TestNoScheduleBreaksAPromise covers R38.
+func TestNoScheduleBreaksAPromise(t *testing.T) {
+	m, ok := mutants[*mutantName]
+	require.True(t, ok, "no mutant has the name %q", *mutantName)
+	first := schedules.Seed(t, *firstSeed)
+	t.Logf("%d schedules from seed %d", *most, first)
+	if seed, err := explore(first, *most, m); err != nil {
+		t.Error(lengths.Report(seed, newSimulation(m), schedules.Command(here, seed, "", *mutantName)))
+	}
+}
+
+// Each mutant is detected by the schedule of its recorded seed. If the meaning of seeds changes,
+// -search finds a new seed.
+func TestEveryMutantIsFound(t *testing.T) {
+	for _, name := range slices.Sorted(maps.Keys(mutants)) {
+		if name == "" {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			m := mutants[name]
+			first, count := found.Seeds(name, *search, mutantSchedules)
+			seed, err := explore(first, count, m)
+			if assert.Error(t, err, "the simulation does not detect this mutant; try -search") {
+				t.Logf("found with seed %d: %v", seed, err)
+			}
+			_, err = explore(seed, 1, mutant{narrow: m.narrow, settles: m.settles})
+			assert.NoError(t, err, "the real rules keep all promises in this schedule")
+		})
+	}
+}
+
+// explore runs schedules concurrently until one breaks a promise.
+func explore(first uint64, count int, m mutant) (seed uint64, broken error) {
+	return lengths.Explore(first, count, fewCollections, func() schedules.Runner { return newSimulation(m) })
+}
+
+// found has the seeds of schedules that detect mutants.
+var found = schedules.Recorded{ //nolint:gochecknoglobals // a constant
+	"children: a failed attempt is forgotten":                     352,
+	"children: they are where they were":                          352,
+	"children: where they are is forgotten":                       1,
+	"death: after a second":                                       323,
+	"premise: a shard that is not in the table is dead":           1679,
+	"premise: it holds for ever":                                  4983,
+	"resync: never":                                               0,
+	"shard: acknowledges any version":                             1851,
+	"shard: acknowledges while it acts":                           153,
+	"shard: acts at once when it returns":                         2387,
+	"shard: acts on the version that it has released":             1124,
+	"shard: acts past its Lease":                                  22716,
+	"shard: trusts what its cache has from before it had a Lease": 525,
+	"write: without a test of labels":                             491,
+}
