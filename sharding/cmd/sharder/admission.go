@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/discovery"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
@@ -14,8 +15,10 @@ import (
 )
 
 // registerAdmission adds the controllers that install or remove policies and their tables, or
-// webhooks, to the manager.
-func registerAdmission(mgr manager.Manager, o *options, clock *shardlease.ServerClock, reports *ring.Reports) (*policy.Controller, error) {
+// webhooks, to the manager. The webhooks increment the counter of assignments.
+func registerAdmission(
+	mgr manager.Manager, o *options, clock *shardlease.ServerClock, reports *ring.Reports, assignments *prometheus.CounterVec,
+) (*policy.Controller, error) {
 	mode, err := o.admission.Resolve(mgr.GetRESTMapper())
 	if err != nil {
 		return nil, fmt.Errorf("--admission=%s: %w", o.admission, err)
@@ -41,7 +44,7 @@ func registerAdmission(mgr manager.Manager, o *options, clock *shardlease.Server
 		rings := &webhook.Rings{
 			Reader: mgr.GetClient(), Resources: installed.Resources, Dialect: o.dialect(), Namespace: o.namespace, SyncPeriod: o.syncPeriod,
 		}
-		installed.Webhooks, err = o.webhook.serve(mgr, o.namespace, rings, webhook.New(rings, o.dialect()))
+		installed.Webhooks, err = o.webhook.serve(mgr, o.namespace, rings, webhook.New(rings, o.dialect(), assignments))
 	case policy.Auto, policy.None:
 	}
 	if err != nil {

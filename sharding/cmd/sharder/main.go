@@ -129,7 +129,7 @@ func register(mgr manager.Manager, o *options, clock *shardlease.ServerClock) er
 	if err := registerMirrors(mgr, o, recorder); err != nil {
 		return err
 	}
-	admission, err := registerAdmission(mgr, o, clock, reports)
+	admission, err := registerAdmission(mgr, o, clock, reports, assignments.Assignments())
 	if err != nil {
 		return err
 	}

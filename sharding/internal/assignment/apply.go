@@ -34,6 +34,9 @@ func (t *tracker) process(ctx context.Context, key types.NamespacedName) (done b
 		t.queue.AddAfter(key, retryPeriod)
 		return true, nil
 	}
+	if s.premise == isGone {
+		t.countLeft(m) // the drain watch may have shown it before the orphan watch does
+	}
 	return s.do != moveChildren, t.handleConflict(key, t.apply(ctx, v, key, m, s))
 }
 
@@ -172,6 +175,7 @@ func (t *tracker) assign(ctx context.Context, m *metav1.PartialObjectMetadata, s
 	if err != nil {
 		return err
 	}
+	t.of.moves.end(t, keyFor(m)) // an object of this name may have been deleted in its hand-over
 	t.changeChildren(m, func(childrenMove) childrenMove { return childrenMove{} })
 	if s.why == "" {
 		t.of.metrics.assigned(t)

@@ -44,6 +44,7 @@ type assigner struct {
 	stop context.CancelFunc
 
 	moves    moves
+	leavers  leavers
 	children *children
 	resyncs  *resyncs
 	dirty    signal.Signal
@@ -146,6 +147,7 @@ func (a *assigner) setView(v *view) (missing []string, err error) {
 	a.mu.Lock()
 	former, followed := a.view, len(a.trackers)
 	a.view = v
+	a.leavers.setView(v)
 	missing, err = a.track(v, resolved)
 	all := a.all()
 	a.mu.Unlock()
@@ -390,6 +392,10 @@ func (a *assigner) reportOnce() {
 	a.metrics.unassigned.WithLabelValues(a.name).Set(float64(state.unassigned))
 	a.metrics.failing.WithLabelValues(a.name).Set(float64(state.failing))
 	a.metrics.oldest.WithLabelValues(a.name).Set(state.oldest.Seconds())
+	a.metrics.late.WithLabelValues(a.name).Set(float64(state.late))
+	if state.synced {
+		a.reportLeft()
+	}
 	a.Reports.Change(a.name, func(r *ring.Report) {
 		r.Moving, r.Unassigned = int32(state.moving), int32(state.unassigned) //nolint:gosec // far below the limit
 		r.Balanced = balanced

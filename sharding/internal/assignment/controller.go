@@ -97,6 +97,10 @@ func (c *Controller) Register(mgr manager.Manager, registry prometheus.Registere
 	return nil
 }
 
+// Assignments returns the counter of assignments, which the webhook increments, too. Call it after
+// Register.
+func (c *Controller) Assignments() *prometheus.CounterVec { return c.metrics.assignments }
+
 // followShards enqueues a ring when a shard's state changes.
 func (c *Controller) followShards(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 	c.Observer.OnChange(func(ring string) { queue.Add(reconcile.Request{NamespacedName: types.NamespacedName{Name: ring}}) })
@@ -119,6 +123,7 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	v := newView(of, c.Observer.Live(of.Name), selection)
+	v.left = c.Observer.Left(of.Name)
 	missing, err := c.assignerOf(ctx, of).setView(v)
 	c.Reports.Change(of.Name, func(r *ring.Report) { r.Missing = missing })
 	if len(missing) > 0 && err == nil {

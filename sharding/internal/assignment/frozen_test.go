@@ -57,7 +57,6 @@ func TestFrozenSharderTakesNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		v := viewOf(nil, []string{"web-1"})
-		secrets := v1alpha1.GroupResource{Resource: "secrets"}
 		v.ring.Status.LabelledResources = []v1alpha1.GroupResource{secrets}
 		v.ring.Spec.Handover.MaxConcurrentMoves = 1
 		leases, objects := &released{frozen: time.Minute}, &patches{}
@@ -77,6 +76,23 @@ func TestFrozenSharderTakesNothing(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, 1, objects.sent, "a new read shows that the shard is gone")
 	})
+}
+
+// An object that is deleted in its hand-over and created again would otherwise use up a move for ever.
+func TestMoveEndsWithTheObject(t *testing.T) {
+	t.Parallel()
+	v := viewOf(nil, []string{"web-1"})
+	v.ring.Status.LabelledResources = []v1alpha1.GroupResource{secrets}
+	c := &Controller{metrics: newMetrics(), SyncPeriod: time.Minute}
+	of := &assigner{Controller: c, name: "website", keys: keysOf(v1alpha1.DefaultPrefix, "website"), view: v, resyncs: newResyncs(), dirty: make(chan struct{}, 1)}
+	tr := newTrackerWith(of, secrets, &patches{})
+	defer tr.queue.ShutDown()
+	key := types.NamespacedName{Namespace: "n", Name: "s"}
+	require.True(t, of.moves.reserve(tr, key, 1), "the former object is drained")
+	tr.addFound(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "s", UID: "new", ResourceVersion: "1", Labels: map[string]string{}}})
+	_, err := tr.process(t.Context(), key)
+	require.NoError(t, err)
+	assert.Zero(t, of.moves.count())
 }
 
 // newTrackerWith returns a tracker of a main resource that uses a fake client.

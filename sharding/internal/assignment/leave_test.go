@@ -35,7 +35,6 @@ func TestObjectKeepsItsShardUntilItsNamespaceIsKnownToHaveLeft(t *testing.T) {
 	t.Parallel()
 	for name, hasLeft := range map[string]bool{"it has joined": false, "it has left": true} {
 		v := viewOf(nil, []string{"web-0"})
-		secrets := v1alpha1.GroupResource{Resource: "secrets"}
 		v.ring.Status.LabelledResources = []v1alpha1.GroupResource{secrets}
 		v.ring.Spec.NamespaceSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"team": "blue"}}
 		v.selection = place.Only("other")

@@ -8,9 +8,9 @@ import (
 
 // metrics are the metrics of all rings.
 type metrics struct {
-	assignments, moves, drains, conflicts *prometheus.CounterVec
-	unassigned, oldest, failing           *prometheus.GaugeVec
-	resyncs, handovers                    *prometheus.HistogramVec
+	assignments, moves, drains, conflicts, left *prometheus.CounterVec
+	unassigned, oldest, late, failing           *prometheus.GaugeVec
+	resyncs, handovers                          *prometheus.HistogramVec
 }
 
 func newMetrics() metrics {
@@ -18,7 +18,7 @@ func newMetrics() metrics {
 	of := []string{ring, group, resource}
 	return metrics{
 		assignments: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "sharder_assignments_total", Help: "Objects without a shard that were assigned to one, by the component that assigned them. Assignments by a policy are not counted.",
+			Name: "sharder_assignments_total", Help: "Objects without a shard that were assigned to one, by watch (the sharder has observed the object) or by webhook (an answer to the API server, which can still reject the object). Assignments by a policy are not counted.",
 		}, append(of, "by")),
 		moves: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "sharder_moves_total", Help: "Objects that the sharder has assigned to another shard, by reason: dead, released or forced; children for children. Hand-overs that the shard or a policy completes are not counted.",
@@ -38,6 +38,12 @@ func newMetrics() metrics {
 		oldest: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "sharder_oldest_drain_seconds", Help: "Age of the oldest drain, as observed by the sharder.",
 		}, []string{ring}),
+		late: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "sharder_late_drains", Help: "Objects that their shard has not released within spec.handover.drainTimeout.",
+		}, []string{ring}),
+		left: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "sharder_left_objects_total", Help: "Main objects that leaving shards had not handed over when they ended.",
+		}, []string{ring}),
 		resyncs: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "sharder_sync_seconds", Help: "Duration of resyncs of all objects of a ring.", Buckets: prometheus.ExponentialBuckets(0.01, 4, 9),
 		}, []string{ring}),
@@ -49,10 +55,13 @@ func newMetrics() metrics {
 }
 
 // begin initializes the counters of a ring to zero.
-func (m metrics) begin(ring string) { m.conflicts.WithLabelValues(ring) }
+func (m metrics) begin(ring string) {
+	m.conflicts.WithLabelValues(ring)
+	m.left.WithLabelValues(ring)
+}
 
 func (m metrics) all() []prometheus.Collector {
-	return []prometheus.Collector{m.assignments, m.moves, m.drains, m.conflicts, m.unassigned, m.failing, m.oldest, m.resyncs, m.handovers}
+	return []prometheus.Collector{m.assignments, m.moves, m.drains, m.left, m.conflicts, m.unassigned, m.failing, m.oldest, m.late, m.resyncs, m.handovers}
 }
 
 // assigned counts a first assignment.
@@ -71,12 +80,12 @@ func (m metrics) followed(t *tracker) { m.moved(t, "children") }
 // forget removes the metrics of a deleted ring.
 func (m metrics) forget(ring string) {
 	of := prometheus.Labels{"ring": ring}
-	for _, counter := range []*prometheus.CounterVec{m.assignments, m.moves, m.drains, m.conflicts} {
+	for _, counter := range []*prometheus.CounterVec{m.assignments, m.moves, m.drains, m.left, m.conflicts} {
 		counter.DeletePartialMatch(of)
 	}
-	m.unassigned.DeletePartialMatch(of)
-	m.oldest.DeletePartialMatch(of)
-	m.failing.DeletePartialMatch(of)
+	for _, gauge := range []*prometheus.GaugeVec{m.unassigned, m.oldest, m.late, m.failing} {
+		gauge.DeletePartialMatch(of)
+	}
 	m.resyncs.DeletePartialMatch(of)
 	m.handovers.DeletePartialMatch(of)
 }

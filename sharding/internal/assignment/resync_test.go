@@ -40,7 +40,6 @@ func TestResyncContinuesInPagesIfItsStreamIsCut(t *testing.T) {
 	t.Parallel()
 	const n = 40
 	v := viewOf(nil, []string{"web-0", "web-1"})
-	secrets := v1alpha1.GroupResource{Resource: "secrets"}
 	v.ring.Status.LabelledResources = []v1alpha1.GroupResource{secrets}
 	v.ring.Spec.Handover.MaxConcurrentMoves = n
 	objects := &cut{}

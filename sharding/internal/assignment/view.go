@@ -25,6 +25,8 @@ type view struct {
 	table     place.Table
 	live      map[string]bool
 	selection place.Selection
+	// left are the shards that were leaving when they died. No decision depends on them.
+	left []string
 }
 
 // selects reports whether an object belongs to the ring.

@@ -155,6 +155,7 @@ func (t *tracker) onOrphan(m *metav1.PartialObjectMetadata, exists bool) {
 	case t.main == nil && m.Labels[t.keys.shard] != "":
 		t.queue.AddAfter(keyFor(m), childPeriod) // it moves together with the object that controls it
 	default:
+		t.countLeft(m)
 		t.queue.Add(keyFor(m))
 	}
 }

@@ -98,6 +98,14 @@ type placement struct {
 	shard string
 }
 
+// Assigns reports whether a patch assigns an object that is new or had neither a shard nor a target.
+func (d *Decider) Assigns(r *Request, patch []jsonpatch.Operation) bool {
+	if r.Old != nil && r.Old.Labels[d.keys.shard]+r.Old.Labels[d.keys.drain] != "" {
+		return false
+	}
+	return slices.ContainsFunc(patch, func(o jsonpatch.Operation) bool { return o.Operation == "add" && o.Path == LabelPath(d.keys.shard) })
+}
+
 func (d *Decider) placing(r *Request) (p placement) {
 	this, namespace, name := nameOf(r.Resource), r.Object.Namespace, r.Object.Name
 	kind := r.Kind.Group + "/" + r.Kind.Kind

@@ -65,7 +65,7 @@ func (c *Controller) tidyOne(ctx context.Context, ring *v1alpha1.ClusterRing, s 
 			return err
 		}
 		log.Info("Took over the Lease of a silent shard")
-		c.Recorder.Eventf(ring, nil, corev1.EventTypeWarning, "ShardDead", "TakeOver",
+		c.Recorder.Eventf(ring, LeaseOf(ring, s.Name), corev1.EventTypeWarning, "ShardDead", "TakeOver",
 			"shard %s has not renewed its Lease for twice its duration: its objects go to other shards", s.Name)
 		return nil
 	case Orphaned:
@@ -77,6 +77,14 @@ func (c *Controller) tidyOne(ctx context.Context, ring *v1alpha1.ClusterRing, s 
 	case Ready, Leaving, Expired, Dead:
 	}
 	return c.label(ctx, l, labelsOf(s, ring, prefix))
+}
+
+// LeaseOf returns a reference to the Lease of a shard, for events. Events of one reason about one ring
+// are merged unless they are related to different objects. The namespace is empty if it can be any.
+func LeaseOf(ring *v1alpha1.ClusterRing, shard string) *corev1.ObjectReference {
+	return &corev1.ObjectReference{
+		APIVersion: coordinationv1.SchemeGroupVersion.String(), Kind: "Lease", Namespace: scope(ring.Spec.Shards.Namespace), Name: shard,
+	}
 }
 
 // labelsOf returns the labels that the sharder keeps on the Lease of a shard. An empty value means

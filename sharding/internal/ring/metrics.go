@@ -2,6 +2,7 @@ package ring
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nodekeeper.dev/sharding/api/v1alpha1"
 )
@@ -10,6 +11,7 @@ import (
 type metrics struct {
 	shards, slots *prometheus.GaugeVec
 	generation    *prometheus.GaugeVec
+	conditions    *prometheus.GaugeVec
 	computations  *prometheus.CounterVec
 }
 
@@ -25,6 +27,9 @@ func newMetrics() metrics {
 		generation: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "sharder_ring_generation", Help: "Generation of the table of each ring.",
 		}, []string{ring}),
+		conditions: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "sharder_ring_condition", Help: "Conditions of each ring with their reason: 1 if True, 0 if False or Unknown.",
+		}, []string{ring, "condition", "reason"}),
 		computations: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "sharder_ring_computations_total", Help: "Tables computed and stored because shards joined, left or died.",
 		}, []string{ring}),
@@ -32,7 +37,7 @@ func newMetrics() metrics {
 }
 
 func (m metrics) all() []prometheus.Collector {
-	return []prometheus.Collector{m.shards, m.slots, m.generation, m.computations}
+	return []prometheus.Collector{m.shards, m.slots, m.generation, m.conditions, m.computations}
 }
 
 // set sets the metrics of a ring according to its status.
@@ -40,6 +45,14 @@ func (m metrics) set(ring string, s *v1alpha1.ClusterRingStatus) {
 	of := prometheus.Labels{"ring": ring}
 	m.shards.DeletePartialMatch(of)
 	m.slots.DeletePartialMatch(of)
+	m.conditions.DeletePartialMatch(of)
+	for _, c := range s.Conditions {
+		value := 0.0
+		if c.Status == metav1.ConditionTrue {
+			value = 1
+		}
+		m.conditions.WithLabelValues(ring, c.Type, c.Reason).Set(value)
+	}
 	for _, state := range []State{Ready, Leaving, Expired, Uncertain, Dead, Orphaned} {
 		m.shards.WithLabelValues(ring, string(state))
 	}
@@ -55,7 +68,7 @@ func (m metrics) set(ring string, s *v1alpha1.ClusterRingStatus) {
 // forget removes the metrics of a deleted ring.
 func (m metrics) forget(ring string) {
 	of := prometheus.Labels{"ring": ring}
-	for _, gauge := range []*prometheus.GaugeVec{m.shards, m.slots, m.generation} {
+	for _, gauge := range []*prometheus.GaugeVec{m.shards, m.slots, m.generation, m.conditions} {
 		gauge.DeletePartialMatch(of)
 	}
 	m.computations.DeletePartialMatch(of)

@@ -226,6 +226,23 @@ func (o *Observer) Live(ring string) []string {
 	return names
 }
 
+// Left returns the names of the dead shards of a ring that were leaving when they died, according to
+// their Leases.
+func (o *Observer) Left(ring string) (names []string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	of := o.rings[ring]
+	if of == nil {
+		return nil
+	}
+	for _, s := range of.own(of.all) {
+		if isLeaving(s.Lease, of.prefix) && !stateOf(s, of.prefix).Live() {
+			names = append(names, s.Lease.Name)
+		}
+	}
+	return names
+}
+
 // renewalMargin is the minimum time between a change and a later renewal of a shard's Lease, both
 // as observed by the sharder, for the renewal to prove that the shard was connected after the
 // change. A renewal that was sent before the change may be observed after it.

@@ -135,8 +135,14 @@ var states = map[shardlease.State]State{
 
 func stateOf(seen shardlease.Seen, prefix v1alpha1.Prefix) State {
 	state := states[seen.State]
-	if state == Ready && seen.Lease.Annotations[prefix.LeavingAnnotation()] == "true" {
+	if state == Ready && isLeaving(seen.Lease, prefix) {
 		return Leaving
 	}
 	return state
+}
+
+// isLeaving reports whether a shard has asked the sharder to move its objects. A released Lease still
+// shows that.
+func isLeaving(l *coordinationv1.Lease, prefix v1alpha1.Prefix) bool {
+	return l.Annotations[prefix.LeavingAnnotation()] == "true"
 }

@@ -32,13 +32,16 @@ type Handler struct {
 	rings   *Rings
 	dialect ring.Dialect
 	answers *prometheus.CounterVec
+	// assignments counts by ring, group, resource, and the component that assigned an object.
+	assignments *prometheus.CounterVec
 }
 
 var _ http.Handler = (*Handler)(nil)
 
-// New returns a handler for the paths of [policy.ParsePath].
-func New(rings *Rings, dialect ring.Dialect) *Handler {
-	return &Handler{rings: rings, dialect: dialect, answers: prometheus.NewCounterVec(prometheus.CounterOpts{
+// New returns a handler for the paths of [policy.ParsePath]. It increments the counter of assignments,
+// whose labels are ring, group, resource and by.
+func New(rings *Rings, dialect ring.Dialect, assignments *prometheus.CounterVec) *Handler {
+	return &Handler{rings: rings, dialect: dialect, assignments: assignments, answers: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "sharder_webhook_answers_total",
 		Help: "Answers of this replica to the API server, without dry runs, by action (assign, stick or acknowledge) and result: changed, unchanged or failed.",
 	}, []string{"ring", "action", "result"})}
@@ -63,6 +66,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 // handle answers a review about an object of a ring.
 func (h *Handler) handle(ctx context.Context, of, revision string, action policy.Action, review admission.Request) (response admission.Response) {
 	var patch []jsonpatch.Operation
+	var assigns bool
 	err := errPanic
 	defer func() {
 		if broken := recover(); broken != nil {
@@ -71,12 +75,15 @@ func (h *Handler) handle(ctx context.Context, of, revision string, action policy
 		response = h.response(ctx, of, patch, err)
 		if review.DryRun == nil || !*review.DryRun {
 			h.answers.WithLabelValues(of, string(action), result(patch, err)).Inc()
+			if assigns {
+				h.assignments.WithLabelValues(of, review.Resource.Group, review.Resource.Resource, "webhook").Inc()
+			}
 		}
 	}()
 	if isProbe(review) {
 		patch, err = h.show(of, revision, review)
 	} else {
-		patch, err = h.decide(of, action, review)
+		patch, assigns, err = h.decide(of, action, review)
 	}
 	return response
 }
@@ -111,34 +118,33 @@ func result(patch []jsonpatch.Operation, err error) string {
 	return changed
 }
 
-// decide returns the patch of an object.
-func (h *Handler) decide(of string, action policy.Action, review admission.Request) ([]jsonpatch.Operation, error) {
+// decide returns the patch of an object, and whether it assigns an object that had no shard.
+func (h *Handler) decide(of string, action policy.Action, review admission.Request) (patch []jsonpatch.Operation, assigns bool, err error) {
 	known := h.rings.of(of)
 	if known == nil {
-		return nil, errUnknown
+		return nil, false, errUnknown
 	}
 	if known.decider == nil {
-		return nil, nil // the ring is being deleted
+		return nil, false, nil // the ring is being deleted
 	}
 	r := &policy.Request{
 		Resource: v1alpha1.GroupResource{Group: review.Resource.Group, Resource: review.Resource.Resource},
 		Kind:     schema.GroupKind{Group: review.Kind.Group, Kind: review.Kind.Kind},
 		User:     review.UserInfo,
 	}
-	var err error
 	if r.Object, err = metadataOf(review.Object.Raw); err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	switch {
 	case action == policy.Assign && review.Operation == admissionv1.Create:
-		return known.decider.Assign(r), nil
+		patch = known.decider.Assign(r)
 	case action != policy.Assign && review.Operation == admissionv1.Update:
 		if r.Old, err = metadataOf(review.OldObject.Raw); err != nil {
-			return nil, err
+			return nil, false, err
 		}
-		return known.decider.Stick(r, action == policy.Acknowledge), nil
+		patch = known.decider.Stick(r, action == policy.Acknowledge)
 	}
-	return nil, nil
+	return patch, known.decider.Assigns(r, patch), nil
 }
 
 // metadataOf returns the metadata of an object that decisions depend on.

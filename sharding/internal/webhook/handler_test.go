@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	admissionv1 "k8s.io/api/admission/v1"
@@ -22,6 +23,7 @@ import (
 	"nodekeeper.dev/sharding/internal/ring"
 	"nodekeeper.dev/sharding/internal/webhook"
 	"nodekeeper.dev/sharding/slots"
+	"nodekeeper.dev/test/metrics"
 )
 
 // served is an API server with Secrets.
@@ -31,8 +33,9 @@ func (served) ServerGroupsAndResources() ([]*metav1.APIGroup, []*metav1.APIResou
 	return nil, []*metav1.APIResourceList{{GroupVersion: "v1", APIResources: []metav1.APIResource{{Name: "secrets", Kind: "Secret", Namespaced: true}}}}, nil
 }
 
-// handler returns a handler that knows the rings web and gone, which is being deleted.
-func handler(t *testing.T) *webhook.Handler {
+// handler returns a handler that knows the rings web and gone, which is being deleted, and the counter of
+// its assignments.
+func handler(t *testing.T) (*webhook.Handler, *prometheus.CounterVec) {
 	t.Helper()
 	scheme := runtime.NewScheme()
 	require.NoError(t, v1alpha1.AddToScheme(scheme))
@@ -59,7 +62,8 @@ func handler(t *testing.T) *webhook.Handler {
 		require.NoError(t, err)
 	}
 	require.NoError(t, rings.Ready(request))
-	return webhook.New(rings, dialect)
+	assignments := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "assignments"}, []string{"ring", "group", "resource", "by"})
+	return webhook.New(rings, dialect, assignments), assignments
 }
 
 // ask returns the answer to a request about an object.
@@ -86,7 +90,7 @@ func ask(t *testing.T, h http.Handler, path, object string, change func(*admissi
 
 // TestEveryAnswerAllows covers R16.
 func TestEveryAnswerAllows(t *testing.T) {
-	h := handler(t)
+	h, _ := handler(t)
 	const object = `{"metadata":{"namespace":"n","name":"s"}}`
 	for name, tc := range map[string]struct {
 		path, object     string
@@ -121,7 +125,7 @@ func TestEveryAnswerAllows(t *testing.T) {
 // A dry run that creates a ring with a shard label shows the revision in the path, and nothing else
 // does.
 func TestProbeShowsTheRevision(t *testing.T) {
-	h := handler(t)
+	h, _ := handler(t)
 	const probe = `{"metadata":{"labels":{"shard.sharding.nodekeeper.dev/web":"probe"}}}`
 	asRing := func(dryRun bool) func(*admissionv1.AdmissionRequest) {
 		return func(r *admissionv1.AdmissionRequest) {
@@ -134,4 +138,29 @@ func TestProbeShowsTheRevision(t *testing.T) {
 	assert.Empty(t, ask(t, h, "/rings/web/abc/assign", probe, asRing(false)).Patch)
 	assert.Empty(t, ask(t, h, "/rings/web/abc/assign", `{}`, asRing(true)).Patch)
 	assert.Empty(t, ask(t, h, "/rings/other/abc/assign", probe, asRing(true)).Patch)
+}
+
+// TestAssignmentsAreCounted covers R40: only objects that had no shard count.
+func TestAssignmentsAreCounted(t *testing.T) {
+	h, assignments := handler(t)
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(assignments)
+	const object, draining = `{"metadata":{"namespace":"n","name":"s"}}`, `{"metadata":{"namespace":"n","name":"s","labels":{
+		"shard.sharding.nodekeeper.dev/web":"web-0","drain.sharding.nodekeeper.dev/web":"web-1"}}}`
+	update := func(old string) func(*admissionv1.AdmissionRequest) {
+		return func(r *admissionv1.AdmissionRequest) { r.Operation, r.OldObject.Raw = admissionv1.Update, []byte(old) }
+	}
+	ask(t, h, "/rings/web/1/assign", object, func(r *admissionv1.AdmissionRequest) { r.DryRun = new(true) })
+	ask(t, h, "/rings/web/1/assign", `{"metadata":{"namespace":"n","generateName":"s-"}}`, nil)
+	ask(t, h, "/rings/web/1/stick", object, update(draining))
+	ask(t, h, "/rings/web/1/acknowledge", object, update(draining))
+	ask(t, h, "/rings/gone/1/assign", object, nil)
+	counted, err := metrics.Gather(registry)
+	require.NoError(t, err)
+	assert.Empty(t, counted)
+	ask(t, h, "/rings/web/1/assign", object, nil)
+	ask(t, h, "/rings/web/1/stick", object, update(object))
+	counted, err = metrics.Gather(registry)
+	require.NoError(t, err)
+	assert.Equal(t, metrics.Samples{`assignments{by="webhook",group="",resource="secrets",ring="web"}`: 2}, counted)
 }

@@ -3,12 +3,15 @@ package library
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -184,6 +187,36 @@ func TestLeaveTimeout(t *testing.T) {
 	c.eventually(func(t *assert.CollectT) { // released at once or, on a machine that is too slow for that, taken over by the sharder
 		assert.NotEqual(t, "web-0", *c.lease(t).Spec.HolderIdentity)
 	}, "the Lease is free")
+}
+
+// TestShardThatLeavesAnObjectIsReported covers R31: a shard that works on an object for longer than
+// LeaveTimeout leaves it to the sharder, which reports that.
+func TestShardThatLeavesAnObjectIsReported(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, func(r *v1alpha1.ClusterRing) {
+		r.Spec.Handover.Settle = &metav1.Duration{Duration: 10 * time.Minute} // the second shard gets no objects before the first one leaves
+	})
+	c.secrets(5)
+	w := &work{do: func(ctx context.Context, _ reconcile.Request) error {
+		<-ctx.Done()
+		return ctx.Err()
+	}}
+	s := with(w)
+	s.options.LeaveTimeout = 10 * time.Second // enough for a slow machine to announce that it leaves
+	r := c.replica("web-0", s)
+	c.eventually(func(t *assert.CollectT) { assert.Equal(t, 1, w.total()) }, "it works on one object, one at a time")
+	c.replica("web-1", with(&work{}))
+	c.eventually(func(t *assert.CollectT) { assert.EqualValues(t, 2, c.status(t).AvailableShards) }, "both are ready")
+	r.stop()
+	require.NoError(t, r.wait())
+	c.eventually(func(t *assert.CollectT) { assert.Equal(t, map[string]int{"web-1": 5}, c.owners(t)) }, "the other one has all")
+	c.eventually(func(t *assert.CollectT) {
+		events := &eventsv1.EventList{}
+		require.NoError(t, c.List(c.t.Context(), events, client.InNamespace(metav1.NamespaceDefault)))
+		assert.True(t, slices.ContainsFunc(events.Items, func(e eventsv1.Event) bool {
+			return e.Reason == "ObjectsLeft" && e.Regarding.Name == c.ring.Name && strings.Contains(e.Note, "shard web-0 ended before")
+		}))
+	}, "the sharder has reported it")
 }
 
 // A shard that has released its Lease with objects left and acquires it again must not act while

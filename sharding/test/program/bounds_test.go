@@ -80,6 +80,7 @@ func TestStuckShardIsVisibleSoon(t *testing.T) {
 		c.eventually(ring, func(collect *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
 			assert.Equal(collect, "DrainTimeout", reasonOf(s, "Balanced"))
 			assert.GreaterOrEqual(collect, c.scrape(collect)["sharder_oldest_drain_seconds"+of(ring)], timeout.Seconds())
+			assert.Positive(collect, c.scrape(collect)["sharder_late_drains"+of(ring)])
 		})
 		c.event(ring, "DrainTimeout")
 		return time.Since(drained)

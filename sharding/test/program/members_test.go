@@ -47,7 +47,10 @@ func TestLeasesAreBornExpireAreTakenOverAndGo(t *testing.T) {
 	taken := c.stored(t, "web-1")
 	assert.Equal(t, "sharder", *taken.Spec.HolderIdentity)
 	assert.EqualValues(t, 2*duration, *taken.Spec.LeaseDurationSeconds)
-	c.event(ring, "ShardDead")
+	death := c.event(ring, "ShardDead")
+	if assert.NotNil(t, death.Related) {
+		assert.Equal(t, c.namespace+"/web-1", death.Related.Namespace+"/"+death.Related.Name, "events about several shards are not merged")
+	}
 
 	c.change("web-2", `{"metadata":{"annotations":{"`+prefix.LeavingAnnotation()+`":"true"}}}`)
 	c.eventually(ring, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
@@ -95,24 +98,26 @@ func (c *cluster) expires(ring *v1alpha1.ClusterRing) (killed time.Time) {
 }
 
 // event waits for an event about a ring.
-func (c *cluster) event(ring *v1alpha1.ClusterRing, reason string) {
+func (c *cluster) event(ring *v1alpha1.ClusterRing, reason string) *eventsv1.Event {
 	c.t.Helper()
-	c.eventOf("ClusterRing", ring.Name, reason)
+	return c.eventOf("ClusterRing", ring.Name, reason)
 }
 
 // eventOf waits for an event about a cluster-scoped object.
-func (c *cluster) eventOf(kind, name, reason string) {
+func (c *cluster) eventOf(kind, name, reason string) (found *eventsv1.Event) {
 	c.t.Helper()
 	require.EventuallyWithT(c.t, func(t *assert.CollectT) {
 		events := &eventsv1.EventList{}
 		require.NoError(t, c.List(c.t.Context(), events))
 		for i := range events.Items {
 			if e := &events.Items[i]; e.Regarding.Kind == kind && e.Regarding.Name == name && e.Reason == reason {
+				found = e
 				return
 			}
 		}
 		assert.Fail(t, "no event", reason)
 	}, patience, period)
+	return found
 }
 
 // TestClockOfAShardDoesNotMatter covers R7 and F15: a shard whose clock is off by an hour is not

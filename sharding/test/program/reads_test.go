@@ -212,14 +212,14 @@ func (c *cluster) hasAllMetrics(t *testing.T, ring *v1alpha1.ClusterRing, scrape
 		all := scrape(collect)
 		for _, name := range []string{
 			"sharder_shards{ring=" + strconv.Quote(ring.Name) + `,state="ready"}`, "sharder_ring_generation" + of(ring), "sharder_ring_computations_total" + of(ring),
-			"sharder_slots{ring=" + strconv.Quote(ring.Name) + `,shard="web-3"}`, "sharder_drains_total" + resource + "}", "sharder_sync_seconds_count" + of(ring),
+			"sharder_slots{ring=" + strconv.Quote(ring.Name) + `,shard="web-3"}`, fmt.Sprintf(`sharder_ring_condition{condition="Ready",reason="Reconciled",ring=%q}`, ring.Name), "sharder_drains_total" + resource + "}", "sharder_sync_seconds_count" + of(ring),
 			"sharder_drain_seconds_count" + of(ring), "sharder_patch_conflicts_total" + of(ring),
 			`sharder_assignments_total{by="watch",` + resource[1:] + "}",
 			"sharder_moves_total" + resource + `,why="dead"}`, "sharder_moves_total" + resource + `,why="released"}`,
 		} {
 			assert.Positive(collect, all[name], name)
 		}
-		for _, name := range []string{"sharder_unassigned_objects", "sharder_oldest_drain_seconds"} {
+		for _, name := range []string{"sharder_unassigned_objects", "sharder_oldest_drain_seconds", "sharder_late_drains", "sharder_failing_objects", "sharder_left_objects_total"} {
 			assert.Contains(collect, all, name+of(ring))
 			assert.Zero(collect, all[name+of(ring)], name)
 		}

@@ -21,6 +21,8 @@ import (
 
 	"nodekeeper.dev/sharding/api/v1alpha1"
 	"nodekeeper.dev/sharding/slots"
+	"nodekeeper.dev/test/metrics"
+	"nodekeeper.dev/test/ports"
 )
 
 // line forwards connections of the API server to a webhook.
@@ -162,13 +164,15 @@ func (c *cluster) assignsAtOnce(ring *v1alpha1.ClusterRing, name string) {
 	}, patience, period)
 }
 
-// TestRotationFailsNoCreate covers R41: objects are created while the certificate and its authority
+// TestRotationFailsNoCreate covers R41, and R40 for webhooks: objects are created while the certificate and its authority
 // are replaced.
 func TestRotationFailsNoCreate(t *testing.T) {
 	t.Parallel()
 	c := newSite(t)
 	c.useWebhook()
-	c.sharder("a")
+	address, err := ports.Address()
+	require.NoError(t, err)
+	c.sharder("a", "--metrics-bind-address="+address)
 	ring := c.admitting(c.ring(""), "web-0", "web-1")
 	certificate := func(t require.TestingT) *corev1.Secret {
 		s := &corev1.Secret{}
@@ -212,6 +216,10 @@ func TestRotationFailsNoCreate(t *testing.T) {
 	c.eventually(ring, func(t *assert.CollectT, _ *v1alpha1.ClusterRingStatus) {
 		assert.NotContains(t, c.shardsOf(t, ring), "")
 	})
+	counted, err := metrics.Scrape(t.Context(), address)
+	require.NoError(t, err)
+	assert.Positive(t, counted[fmt.Sprintf(`sharder_assignments_total{by="webhook",group="",resource="secrets",ring=%q}`, ring.Name)])
+	assert.Positive(t, counted["sharder_webhook_certificate_expiry_timestamp_seconds"])
 }
 
 // TestWebhookAssignsAndKeepsLabels runs tests of the policies with the webhook, on an API server that
