@@ -185,8 +185,9 @@ race-programs:
 	CGO_ENABLED=1 go build -race -ldflags "$(STAMP)" -o bin/race/ $(PROGRAMS)
 
 .PHONY: monitoring
-monitoring: $(if $(DRAW),build controlplane) ## test the alerts and the dashboard with Prometheus' own parser and rule engine; DRAW=1: draw the dashboard over a run of the programs first, DRAW=again: over the last run
-	$(if $(DRAW),go -C test/monitoring build -o $(CURDIR)/bin/monitoring/ ./picture && bin/monitoring/picture $(if $(filter again,$(DRAW)),-draw))
+monitoring: $(if $(DRAW),build controlplane) ## test the alerts and the dashboard with Prometheus' own parser and rule engine; DRAW=1: draw the dashboards over runs of the programs first, DRAW=again: over the last runs
+	$(if $(DRAW),go -C test/monitoring build -o $(CURDIR)/bin/monitoring/ ./picture)
+	$(if $(DRAW),for product in nodekeeper sharder; do bin/monitoring/picture -product=$$product $(if $(filter again,$(DRAW)),-draw) || exit; done)
 	cd test/monitoring && go vet ./... && $(GO_TEST) ./...
 
 .PHONY: browser-test
@@ -329,7 +330,9 @@ generate = $(TOOL) controller-gen paths=./$(API) object output:object:dir=$(1) c
 generate: ## make what is generated: deep copies and CRDs, the runbook_urls of the alerts, what the chart copies, docs/cli, and what the pages of reference have from the code
 	$(call generate,$(API),$(CRDS))
 	sed -E -i 's|(runbook_url: ).*(/docs/[^ ]*)$$|\1$(HOMEPAGE)\2|' deploy/monitoring/rules.yaml
+	sed -E -i 's|(runbook_url: ).*(/sharding/docs/[^ ]*)$$|\1$(HOMEPAGE)\2|' sharding/deploy/monitoring/rules.yaml
 	cp deploy/monitoring/dashboard.json deploy/monitoring/rules.yaml deploy/chart/nodekeeper/files/
+	cp sharding/deploy/monitoring/dashboard.json sharding/deploy/monitoring/rules.yaml sharding/deploy/chart/sharder/files/
 	cp $(CRDS)/*_*.yaml sharding/deploy/chart/sharder/crds/
 	@$(MAKE) --no-print-directory build controlplane
 	cd test/helm && go test -count=1 -run=^TestReferenceHas . -args -update-reference

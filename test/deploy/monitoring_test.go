@@ -1,17 +1,12 @@
 package deploy_test
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -22,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/yaml"
 
 	"nodekeeper.dev/internal/txn"
 	"nodekeeper.dev/test/programs"
@@ -49,15 +43,7 @@ func TestMonitoringRenders(t *testing.T) {
 // dashboard, and that the reference lists all of them.
 func TestMetricsOfThePrograms(t *testing.T) {
 	t.Parallel()
-	asked := map[string]bool{}
-	for _, file := range []string{"rules.yaml", "dashboard.json"} {
-		content, err := os.ReadFile(filepath.Join("..", "..", "deploy", monitoring, file))
-		require.NoError(t, err)
-		for _, name := range metricName.FindAllString(string(content), -1) {
-			asked[name] = true
-		}
-	}
-	require.Greater(t, len(asked), 20)
+	asked := reference.MetricsIn(t, "deploy/"+monitoring, metricName)
 	c := newCluster(t, rest.NoWarnings{})
 	queueSomething(t, c, "scraped-transactions")
 	watcher, processor := scrape(t, c, "watcher"), scrape(t, c, "processor", "--protect=finalizer")
@@ -65,7 +51,7 @@ func TestMetricsOfThePrograms(t *testing.T) {
 	reference.CheckPage(t, "docs/reference/metrics.md", "metrics", reference.Exposed(t, "nodekeeper_",
 		map[string]string{"watcher": watcher, "processor": processor, "webhook": webhook}))
 	has := func(text, name string) bool { return regexp.MustCompile(`(?m)^` + name + `[{ ]`).MatchString(text) }
-	for name := range asked {
+	for _, name := range asked {
 		assert.True(t, has(watcher+processor+webhook, name), "%s exists", name)
 	}
 	for _, name := range []string{"process_cpu_seconds_total", "process_resident_memory_bytes", "go_goroutines"} {
@@ -138,29 +124,5 @@ func get(ctx context.Context, url string) (content string, err error) {
 // has a heading in the reference.
 func TestReferenceHasTheAlerts(t *testing.T) {
 	t.Parallel()
-	content, err := os.ReadFile(filepath.Join(root, monitoring, "rules.yaml"))
-	require.NoError(t, err)
-	var rules struct {
-		Spec struct {
-			Groups []struct {
-				Rules []struct {
-					Alert, For          string
-					Labels, Annotations map[string]string
-				}
-			}
-		}
-	}
-	require.NoError(t, yaml.Unmarshal(content, &rules))
-	var table strings.Builder
-	table.WriteString("| alert | severity | after | |\n| --- | --- | --- | --- |\n")
-	rows := 0
-	for _, group := range rules.Spec.Groups {
-		for _, rule := range group.Rules {
-			rows++
-			_, _ = fmt.Fprintf(&table, "| [%s](#%s) | %s | %s | %s |\n",
-				rule.Alert, strings.ToLower(rule.Alert), rule.Labels["severity"], cmp.Or(rule.For, "at once"), rule.Annotations["summary"])
-		}
-	}
-	assert.Greater(t, rows, 10)
-	reference.CheckPage(t, "docs/reference/alerts.md", "alerts", table.String())
+	reference.CheckPage(t, "docs/reference/alerts.md", "alerts", reference.Alerts(t, "deploy/monitoring/rules.yaml"))
 }

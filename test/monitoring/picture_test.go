@@ -2,8 +2,6 @@ package monitoring_test
 
 import (
 	"encoding/xml"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -22,30 +20,32 @@ type drawn struct {
 	Texts []string `xml:"text"`
 }
 
-// TestPictureShowsTheDashboard: after a change of the dashboard, make monitoring DRAW=1 draws it
-// again.
+// TestPictureShowsTheDashboard: after a change of a dashboard, make monitoring DRAW=1 draws it again.
 func TestPictureShowsTheDashboard(t *testing.T) {
-	content, err := os.ReadFile(filepath.Join("..", "..", "docs", "pictures", "dashboard.svg"))
-	require.NoError(t, err)
-	var picture struct {
-		Groups []drawn `xml:"g"`
-	}
-	require.NoError(t, xml.Unmarshal(content, &picture))
-	all := panels(t)
-	require.Len(t, picture.Groups, len(all), "run make monitoring DRAW=1")
-	for i, p := range all {
-		group := picture.Groups[i]
-		require.NotEmpty(t, group.Texts, p.Title)
-		assert.Equal(t, p.Title, group.Texts[0], "run make monitoring DRAW=1")
-		if p.Type == grafana.Row {
-			assert.Equal(t, "row", group.Class)
-			continue
-		}
-		about := []string{p.Description}
-		for _, target := range p.Targets {
-			about = append(about, target.Expr)
-		}
-		assert.Equal(t, about, strings.Split(group.About, "\n"), "of %s: run make monitoring DRAW=1", p.Title)
-		assert.Greater(t, len(group.Texts), 1, "%s shows something", p.Title)
+	for _, p := range products() {
+		t.Run(p.name, func(t *testing.T) {
+			var picture struct {
+				Groups []drawn `xml:"g"`
+			}
+			require.NoError(t, xml.Unmarshal(file(t, p.picture), &picture))
+			all := p.panels(t)
+			require.Len(t, picture.Groups, len(all), "run make monitoring DRAW=1")
+			for i, panel := range all {
+				group := picture.Groups[i]
+				require.NotEmpty(t, group.Texts, panel.Title)
+				assert.Equal(t, panel.Title, group.Texts[0], "run make monitoring DRAW=1")
+				if panel.Type == grafana.Row {
+					assert.Equal(t, "row", group.Class)
+					continue
+				}
+				about := []string{panel.Description}
+				for _, target := range panel.Targets {
+					about = append(about, target.Expr)
+				}
+				assert.Equal(t, about, strings.Split(group.About, "\n"), "of %s: run make monitoring DRAW=1", panel.Title)
+				assert.Greater(t, len(group.Texts), 1, "%s shows something", panel.Title)
+				assert.NotContains(t, group.Texts[1:], "no data", panel.Title)
+			}
+		})
 	}
 }

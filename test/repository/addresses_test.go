@@ -30,8 +30,14 @@ var (
 )
 
 // runbooks are the files that spell the site, because they are applied as they are: make generate
-// writes it into the first, and copies that for the chart.
-var runbooks = []string{"deploy/monitoring/rules.yaml", "deploy/chart/nodekeeper/files/rules.yaml"}
+// writes it into the first of each product, and copies that for the chart.
+var runbooks = []string{
+	"deploy/monitoring/rules.yaml", "deploy/chart/nodekeeper/files/rules.yaml",
+	"sharding/deploy/monitoring/rules.yaml", "sharding/deploy/chart/sharder/files/rules.yaml",
+}
+
+// ourPage matches a page of the site, after the address of that.
+var ourPage = regexp.MustCompile(`^/(sharding/)?docs/`)
 
 // insights is read by tools, which resolve no variables.
 const insights = ".github/security-insights.yml"
@@ -54,13 +60,14 @@ func TestAddressesAreInOnePlace(t *testing.T) {
 		for line := range strings.Lines(string(content)) {
 			if _, url, found := strings.Cut(strings.TrimSpace(line), "runbook_url: "); found {
 				urls++
-				assert.True(t, strings.HasPrefix(url, settings["HOMEPAGE"]+"/docs/"), "%s: %s: run make generate", name, url)
+				page, isOurs := strings.CutPrefix(url, settings["HOMEPAGE"])
+				assert.True(t, isOurs && ourPage.MatchString(page), "%s: %s: run make generate", name, url)
 			} else {
 				assert.Empty(t, strays([]byte(line), settings), name)
 			}
 		}
 	}
-	assert.Greater(t, urls, 30)
+	assert.Greater(t, urls, 40)
 }
 
 // TestSecurityInsightsNameFilesOfThisRepository: each address is one of project.mk, and each file

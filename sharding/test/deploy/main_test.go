@@ -31,6 +31,8 @@ var (
 	base    = filepath.Join(root, "base")
 	ha      = filepath.Join(root, "overlays", "ha")
 	example = filepath.Join(root, "example")
+
+	monitoring = filepath.Join(root, "monitoring")
 )
 
 // plane has an audit log. The names in the manifests are fixed, so only one test uses it at a time.

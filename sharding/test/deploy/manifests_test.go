@@ -17,6 +17,7 @@ import (
 	"nodekeeper.dev/sharding/api/v1alpha1"
 	"nodekeeper.dev/test/manifests"
 	"nodekeeper.dev/test/programs"
+	"nodekeeper.dev/test/reference"
 )
 
 // deploymentIn returns the Deployment in manifests.
@@ -109,4 +110,19 @@ func bindingOf(name string) client.Object {
 	binding := &rbacv1.ClusterRoleBinding{}
 	binding.Name = name
 	return binding
+}
+
+func TestMonitoringRenders(t *testing.T) {
+	kinds := map[string]int{}
+	for _, obj := range manifests.Render(t, monitoring) {
+		kinds[obj.GetKind()]++
+		assert.Equal(t, system, obj.GetNamespace(), obj.GetKind())
+	}
+	assert.Equal(t, map[string]int{"PodMonitor": 1, "PrometheusRule": 1, "ConfigMap": 1}, kinds)
+}
+
+// TestReferenceHasTheAlerts compares the page of the alerts with the rules. test/monitoring checks that
+// each has a section.
+func TestReferenceHasTheAlerts(t *testing.T) {
+	reference.CheckPage(t, "sharding/docs/alerts.md", "alerts", reference.Alerts(t, "sharding/deploy/monitoring/rules.yaml"))
 }

@@ -41,6 +41,10 @@ func TestObjectsGoToTheirShards(t *testing.T) {
 		assert.True(t, meta.IsStatusConditionFalse(s.Conditions, "Ready"))
 	})
 	c.event(ring, "NoAvailableShard")
+	none := fmt.Sprintf(`sharder_ring_condition{condition="Ready",reason="NoAvailableShard",ring=%q}`, ring.Name)
+	if all := c.scrape(t); assert.Contains(t, all, none) {
+		assert.Zero(t, all[none])
+	}
 	for name := range c.shardsOf(t, ring) {
 		assert.Empty(t, name, "there is no shard")
 	}

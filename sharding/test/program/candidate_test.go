@@ -16,13 +16,15 @@ import (
 // concurrent use.
 type candidate struct{ *programs.Kept }
 
-// candidate starts a candidate, which ends with the test, and waits until it is ready.
-func (c *cluster) candidate(identity string) candidate {
+// candidate starts a candidate with more flags perhaps, which ends with the test, and waits until it
+// is ready.
+func (c *cluster) candidate(identity string, args ...string) candidate {
 	c.t.Helper()
 	kubeconfig := c.kubeconfig
 	webhook, err := rings.WebhookFlags()
 	require.NoError(c.t, err)
-	kept, err := programs.Keep(func() (*programs.Program, error) { return programs.Start("sharder", identity, kubeconfig, webhook...) })
+	flags := slices.Concat(webhook, args)
+	kept, err := programs.Keep(func() (*programs.Program, error) { return programs.Start("sharder", identity, kubeconfig, flags...) })
 	require.NoError(c.t, err)
 	c.t.Cleanup(func() {
 		assert.NoError(c.t, kept.Stop(stopTimeout))

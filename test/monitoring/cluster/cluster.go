@@ -1,5 +1,5 @@
-// Package cluster is a control plane with nodekeeper's built programs in it, and nodes that go and
-// come back, for the picture of the dashboard.
+// Package cluster is a control plane with the built programs of one of the products in it, and with
+// what these work on, for the picture of its dashboard.
 package cluster
 
 import (
@@ -25,6 +25,8 @@ const (
 	readyTimeout = time.Minute
 	// stopTimeout is longer than the five seconds in which the programs must end.
 	stopTimeout = 10 * time.Second
+	// graceTimeout is the grace period of a pod by default.
+	graceTimeout = 30 * time.Second
 )
 
 // Cluster is the control plane and the programs.
@@ -43,7 +45,8 @@ type Cluster struct {
 type program struct {
 	*programs.Program
 
-	metrics string // address
+	// namespace is that of the pod for which it stands, and metrics is its address.
+	namespace, metrics string
 }
 
 // Start starts a control plane. The scraper scrapes the programs that will run there. The caller
@@ -62,14 +65,16 @@ func Start(scraper *monitor.Scraper) (*Cluster, error) {
 	return c, nil
 }
 
-// run starts programs, with more arguments perhaps, and returns when they are ready. They are
-// scraped from the start.
-func (c *Cluster) run(ctx context.Context, args []string, names ...string) error {
+// run starts programs of a namespace, with more arguments perhaps, and returns when they are ready.
+// They are scraped from the start.
+func (c *Cluster) run(ctx context.Context, namespace string, args []string, names ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	begun := make([]program, 0, len(names))
 	for _, name := range names {
-		p, err := c.start(name, args)
+		p, err := c.start(namespace, name, func(identity, metrics string) (*programs.Program, error) {
+			return programs.Start(name, identity, c.plane.Kubeconfig, append([]string{"--metrics-bind-address=" + metrics}, args...)...)
+		})
 		if err != nil {
 			return err
 		}
@@ -83,8 +88,8 @@ func (c *Cluster) run(ctx context.Context, args []string, names ...string) error
 	return nil
 }
 
-// start starts a program.
-func (c *Cluster) start(name string, args []string) (program, error) {
+// start starts a program, which gets an identity of its own and an address for its metrics.
+func (c *Cluster) start(namespace, name string, launch func(identity, metrics string) (*programs.Program, error)) (program, error) {
 	address, err := ports.Address()
 	if err != nil {
 		return program{}, err
@@ -93,11 +98,11 @@ func (c *Cluster) start(name string, args []string) (program, error) {
 	defer c.mu.Unlock()
 	c.started[name]++
 	identity := fmt.Sprintf("%s-%d", name, c.started[name])
-	p, err := programs.Start(name, identity, c.plane.Kubeconfig, append([]string{"--metrics-bind-address=" + address}, args...)...)
+	p, err := launch(identity, address)
 	if err != nil {
 		return program{}, err
 	}
-	one := program{Program: p, metrics: address}
+	one := program{Program: p, namespace: namespace, metrics: address}
 	c.running = append(c.running, one)
 	c.updateScraperLocked()
 	return one, nil
@@ -105,25 +110,38 @@ func (c *Cluster) start(name string, args []string) (program, error) {
 
 // runWebhook starts a webhook, which the API server asks from now on.
 func (c *Cluster) runWebhook(ctx context.Context) error {
-	site := webhooks.Site{Namespace: "nodekeeper-system", Name: "nodekeeper"}
+	site := webhooks.Site{Namespace: keeperNamespace, Name: "nodekeeper"}
 	if err := site.Install(ctx, c.api); err != nil {
 		return err
 	}
-	return c.run(ctx, site.Flags(), "webhook")
+	return c.run(ctx, keeperNamespace, site.Flags(), "webhook")
 }
 
 // kill ends a program as kill -9 does. Its pod is gone then.
-func (c *Cluster) kill(identity string) error {
+func (c *Cluster) kill(identity string) error { return c.end(identity, (*programs.Program).Kill) }
+
+// stop ends a program as Kubernetes does, which takes the pod away when the program has ended.
+func (c *Cluster) stop(identity string) error {
+	return c.end(identity, func(p *programs.Program) error { return p.Stop(graceTimeout) })
+}
+
+// end ends a program, which is scraped meanwhile.
+func (c *Cluster) end(identity string, by func(*programs.Program) error) error {
+	is := func(p program) bool { return p.Identity == identity }
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	i := slices.IndexFunc(c.running, func(p program) bool { return p.Identity == identity })
+	i := slices.IndexFunc(c.running, is)
 	if i < 0 {
-		return fmt.Errorf("killing %s: it does not run", identity)
+		c.mu.Unlock()
+		return fmt.Errorf("ending %s: it does not run", identity)
 	}
-	if err := c.running[i].Kill(); err != nil {
+	p := c.running[i]
+	c.mu.Unlock()
+	if err := by(p.Program); err != nil {
 		return err
 	}
-	c.running = slices.Delete(c.running, i, i+1)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.running = slices.DeleteFunc(c.running, is)
 	c.updateScraperLocked()
 	return nil
 }
@@ -132,7 +150,7 @@ func (c *Cluster) kill(identity string) error {
 func (c *Cluster) updateScraperLocked() {
 	targets := make([]monitor.Target, 0, len(c.running))
 	for _, p := range c.running {
-		targets = append(targets, monitor.Target{Program: p.Name, Pod: p.Identity, Address: p.metrics})
+		targets = append(targets, monitor.Target{Program: p.Name, Namespace: p.namespace, Pod: p.Identity, Address: p.metrics})
 	}
 	c.scraper.Follow(targets)
 }
@@ -141,9 +159,14 @@ func (c *Cluster) updateScraperLocked() {
 func (c *Cluster) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	var errs []error
 	all := make([]*programs.Program, 0, len(c.running))
 	for _, p := range c.running {
+		if p.namespace == shardNamespace { // the last shards would wait for others that take their objects
+			errs = append(errs, p.Kill())
+			continue
+		}
 		all = append(all, p.Program)
 	}
-	return errors.Join(programs.StopAll(all, stopTimeout), c.plane.Stop())
+	return errors.Join(errors.Join(errs...), programs.StopAll(all, stopTimeout), c.plane.Stop())
 }

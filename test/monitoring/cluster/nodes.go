@@ -26,6 +26,11 @@ const (
 // each does something with the first nodes of the fleet, one after the other at the pace, and
 // returns when all is done.
 func (c *Cluster) each(ctx context.Context, count int, do func(ctx context.Context, i int) error) error {
+	return each(ctx, pace, count, do)
+}
+
+// each does something many times, one after the other at a pace, and returns when all is done.
+func each(ctx context.Context, pace time.Duration, count int, do func(ctx context.Context, i int) error) error {
 	all, ctx := errgroup.WithContext(ctx)
 	tick := time.NewTicker(pace)
 	defer tick.Stop()

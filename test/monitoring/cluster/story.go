@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -28,34 +27,23 @@ type scene struct {
 	play  func(context.Context, *Cluster) error
 }
 
-// scenes leave room between the waves, in which everything is at rest. A scene that takes longer
-// does not delay the next.
-var scenes = []scene{
-	{0, "two watchers and two processors start", func(ctx context.Context, c *Cluster) error {
-		return c.run(ctx, nil, "watcher", "watcher", "processor", "processor")
-	}},
-	{10 * time.Second, fmt.Sprintf("%d nodes join, and a user labels them", fleet), func(ctx context.Context, c *Cluster) error { return c.each(ctx, fleet, c.join) }},
-	{25 * time.Second, "half of the nodes go and come back", func(ctx context.Context, c *Cluster) error { return c.each(ctx, fleet/2, c.comeBack) }},
-	{40 * time.Second, "all nodes go and come back", wave},
-	{54 * time.Second, "all nodes go and come back", wave},
-	{60 * time.Second, "processor-1 is killed meanwhile", func(_ context.Context, c *Cluster) error { return c.kill("processor-1") }},
-	{76 * time.Second, "processor-3 starts in its place", func(ctx context.Context, c *Cluster) error { return c.run(ctx, nil, "processor") }},
-	{84 * time.Second, "a user changes a label of each node", func(ctx context.Context, c *Cluster) error { return c.each(ctx, fleet, c.repaint) }},
-	{98 * time.Second, "a webhook starts", func(ctx context.Context, c *Cluster) error { return c.runWebhook(ctx) }},
-	{108 * time.Second, "all nodes go and come back", wave},
-	{124 * time.Second, "all nodes go and come back", wave},
+// Plot is what happens in a run of one product.
+type Plot struct {
+	// Name is that of the product.
+	Name   string
+	scenes []scene
+	// end is when the story ends.
+	end time.Duration
 }
 
-// end is when the story ends.
-const end = 140 * time.Second
-
-func wave(ctx context.Context, c *Cluster) error { return c.each(ctx, fleet, c.comeBack) }
+// Plots are those of all products.
+func Plots() []Plot { return []Plot{keeper(), sharder()} }
 
 // Play runs the whole story. It calls report at the start of each event.
-func (c *Cluster) Play(ctx context.Context, report func(Event)) (Story, error) {
+func (c *Cluster) Play(ctx context.Context, plot Plot, report func(Event)) (Story, error) {
 	story := Story{From: time.Now()}
 	all, ctx := errgroup.WithContext(ctx)
-	for _, s := range scenes {
+	for _, s := range plot.scenes {
 		if pause(ctx, time.Until(story.From.Add(s.after))) != nil {
 			return Story{}, all.Wait()
 		}
@@ -64,7 +52,7 @@ func (c *Cluster) Play(ctx context.Context, report func(Event)) (Story, error) {
 		report(e)
 		all.Go(func() error { return s.play(ctx, c) })
 	}
-	all.Go(func() error { return pause(ctx, time.Until(story.From.Add(end))) })
+	all.Go(func() error { return pause(ctx, time.Until(story.From.Add(plot.end))) })
 	err := all.Wait()
 	story.To = time.Now()
 	return story, err

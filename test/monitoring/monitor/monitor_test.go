@@ -34,7 +34,7 @@ func TestScrapedIsFoundAgain(t *testing.T) {
 	dir, from := t.TempDir(), time.Now()
 	scraper, err := monitor.Scrape(dir)
 	require.NoError(t, err)
-	scraper.Follow([]monitor.Target{{Program: "watcher", Pod: "watcher-1", Address: strings.TrimPrefix(server.URL, "http://")}})
+	scraper.Follow([]monitor.Target{{Program: "watcher", Namespace: "nodekeeper-system", Pod: "watcher-1", Address: strings.TrimPrefix(server.URL, "http://")}})
 	assert.Eventually(t, func() bool { return asked.Load() >= 4 }, time.Minute, 10*time.Millisecond)
 	to := time.Now()
 	require.NoError(t, scraper.Close())

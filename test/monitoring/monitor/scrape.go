@@ -19,18 +19,18 @@ import (
 // Interval is the time between two scrapes of a program.
 const Interval = time.Second
 
-// job is the name that the operator gives the scrapes of the PodMonitor.
-const job = "podMonitor/nodekeeper-system/nodekeeper/0"
+// job is the name of the scrapes. The operator names them after the PodMonitor.
+const job = "podMonitor/all/programs/0"
 
-// Target is a program that is scraped.
-type Target struct{ Program, Pod, Address string }
+// Target is a program that is scraped, as if it ran in a pod.
+type Target struct{ Program, Namespace, Pod, Address string }
 
-// labels are what the operator makes of the PodMonitor of deploy/monitoring for a pod.
+// labels are what the operator makes of the PodMonitors of this repository for a pod.
 func (t Target) labels() model.LabelSet {
 	return model.LabelSet{
 		model.AddressLabel: model.LabelValue(t.Address),
 		"job":              model.LabelValue(t.Program),
-		"namespace":        "nodekeeper-system",
+		"namespace":        model.LabelValue(t.Namespace),
 		"pod":              model.LabelValue(t.Pod),
 		"container":        model.LabelValue(t.Program),
 		"endpoint":         "metrics",

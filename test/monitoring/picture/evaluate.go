@@ -3,6 +3,8 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
 	"math"
 	"slices"
 	"time"
@@ -16,6 +18,8 @@ type evaluated struct {
 	grafana.Panel
 
 	series []series
+	// empty are the queries that have found nothing.
+	empty []string
 }
 
 // series is what one line shows.
@@ -49,10 +53,28 @@ func evaluate(ctx context.Context, d grafana.Dashboard, archive monitor.Archive)
 				return nil, err
 			}
 			e.series = append(e.series, found...)
+			if !slices.ContainsFunc(found, func(s series) bool { return len(s.points) > 0 }) {
+				e.empty = append(e.empty, target.Expr)
+			}
 		}
 		all = append(all, e)
 	}
 	return all, nil
+}
+
+// complete returns an error for each query that has found nothing in the whole run, unless the
+// dashboard has words for that. The run must show all that there is to see.
+func complete(all []evaluated) error {
+	var missing []error
+	for _, e := range all {
+		if e.FieldConfig.Defaults.NoValue != "" {
+			continue
+		}
+		for _, query := range e.empty {
+			missing = append(missing, fmt.Errorf("panel %q: there is no data for %s", e.Title, query))
+		}
+	}
+	return errors.Join(missing...)
 }
 
 // seriesOf runs a query. The series are sorted by their names, so that a program has the same

@@ -1,10 +1,12 @@
-// Command picture draws the dashboard of deploy/monitoring (make monitoring DRAW=1). It lets nodes
-// go and come back in a cluster with nodekeeper's built programs, scrapes these as Prometheus does,
-// evaluates the queries of all panels over what was scraped by Prometheus' own engine, and draws
-// the panels where the dashboard has them. With -draw it draws the run of last time.
+// Command picture draws the dashboard of a product (make monitoring DRAW=1). It plays a story in a
+// cluster with the built programs, such as nodes that go and come back, scrapes these as Prometheus
+// does, evaluates the queries of all panels over what was scraped by Prometheus' own engine, and draws
+// the panels where the dashboard has them. It fails if a query finds nothing in the whole run, unless
+// the dashboard has words for that. With -draw it draws the run of last time.
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,6 +15,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -38,17 +41,23 @@ func main() {
 }
 
 func work(ctx context.Context) error {
-	dashboard := flag.String("dashboard", filepath.Join("deploy", "monitoring", "dashboard.json"), "the `file` of the dashboard")
-	run := flag.String("run", filepath.Join("bin", "monitoring", "run"), "the `directory` of the run: what was scraped, and what happened")
-	file := flag.String("o", filepath.Join("docs", "pictures", "dashboard.svg"), "the `file` of the picture")
+	product := flag.String("product", "nodekeeper", "the product: `nodekeeper or sharder`")
+	file := flag.String("o", "", "the `file` of the picture, instead of that in the product's docs")
 	draws := flag.Bool("draw", false, "draw the run that is there, instead of a new one")
 	flag.Parse()
+	i := slices.IndexFunc(cluster.Plots(), func(p cluster.Plot) bool { return p.Name == *product })
+	if i < 0 {
+		return fmt.Errorf("there is no product %q", *product)
+	}
+	dir := map[string]string{"sharder": "sharding"}[*product]
+	run := filepath.Join("bin", "monitoring", "run", *product)
 	if !*draws {
-		if err := record(ctx, *run); err != nil {
+		if err := record(ctx, run, cluster.Plots()[i]); err != nil {
 			return err
 		}
 	}
-	return picture(ctx, *dashboard, *run, *file)
+	to := cmp.Or(*file, filepath.Join(dir, "docs", "pictures", "dashboard.svg"))
+	return picture(ctx, filepath.Join(dir, "deploy", "monitoring", "dashboard.json"), run, to)
 }
 
 // samplesOf and storyOf are where a run keeps what was scraped and what happened.
@@ -56,7 +65,7 @@ func samplesOf(run string) string { return filepath.Join(run, "samples") }
 func storyOf(run string) string   { return filepath.Join(run, "story.json") }
 
 // record makes a run, in place of the one that may be there.
-func record(ctx context.Context, run string) (err error) {
+func record(ctx context.Context, run string, plot cluster.Plot) (err error) {
 	if err := errors.Join(os.RemoveAll(samplesOf(run)), os.MkdirAll(run, 0o755)); err != nil {
 		return err
 	}
@@ -70,7 +79,7 @@ func record(ctx context.Context, run string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
-	story, err := c.Play(ctx, func(e cluster.Event) { fmt.Fprintln(os.Stderr, e.At.Format(time.TimeOnly), e.What) })
+	story, err := c.Play(ctx, plot, func(e cluster.Event) { fmt.Fprintln(os.Stderr, e.At.Format(time.TimeOnly), e.What) })
 	if err != nil {
 		return err
 	}
@@ -103,6 +112,9 @@ func picture(ctx context.Context, dashboard, run, file string) (err error) {
 	archive := monitor.Archive{From: story.From, To: story.To, Step: monitor.Interval, Samples: db}
 	shown, err := evaluate(ctx, d, archive)
 	if err != nil {
+		return err
+	}
+	if err := complete(shown); err != nil {
 		return err
 	}
 	return os.WriteFile(file, draw(d.Title, about(archive), shown, story), 0o600)

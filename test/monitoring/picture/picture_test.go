@@ -67,6 +67,18 @@ func TestPictureShowsWhatTheQueriesFind(t *testing.T) {
 	assert.Equal(t, []string{"Ratio", "no data"}, picture.Groups[5].Texts)
 }
 
+func TestQueriesThatFindNothingAreNamed(t *testing.T) {
+	storage := promqltest.LoadedStorage(t, samples)
+	d, err := grafana.Parse([]byte(dashboard))
+	require.NoError(t, err)
+	from := time.Unix(0, 0)
+	shown, err := evaluate(t.Context(), d, monitor.Archive{From: from, To: from.Add(20 * time.Second), Step: time.Second, Samples: storage})
+	require.NoError(t, err)
+	assert.EqualError(t, complete(shown), `panel "Nothing": there is no data for nothing
+panel "Ratio": there is no data for 0 * depth / 0`)
+	assert.NoError(t, complete(shown[:2]))
+}
+
 func TestLineEndsWhereASeriesHasAGap(t *testing.T) {
 	at := func(second int) point { return point{at: time.Unix(int64(second), 0), value: float64(second)} }
 	assert.Equal(t, [][]point{{at(0), at(1)}, {at(5)}, {at(9), at(10)}}, runs([]point{at(0), at(1), at(5), at(9), at(10)}))
