@@ -42,6 +42,7 @@ var extras = []struct{ file, deploy, path, what string }{
 	{"monitoring.yaml", "deploy", "monitoring", "alerts, a dashboard and a PodMonitor; needs the Prometheus operator"},
 	{"gate-policy.yaml", "deploy", "gate/policy.yaml", "the startup taint from the API server; needs Kubernetes 1.36"},
 	{"protection-policy.yaml", "deploy", "protection/policy.yaml", "the finalizer from the API server; needs Kubernetes 1.36 and processors with --protect=finalizer"},
+	{"sharder-monitoring.yaml", "sharding/deploy", "monitoring", "alerts, a dashboard and a PodMonitor of the sharder; needs the Prometheus operator"},
 	{"sharder-crds.yaml", "sharding/deploy", "crd", "the CRD of the sharder; the label keeper needs none"},
 }
 

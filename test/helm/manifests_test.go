@@ -185,11 +185,13 @@ func TestADifferenceIsReported(t *testing.T) {
 
 // TestFilesAreCopies checks what make generate copies: Helm reads no files outside a chart.
 func TestFilesAreCopies(t *testing.T) {
-	for _, file := range []string{"dashboard.json", "rules.yaml"} {
-		want, err := os.ReadFile(filepath.Join(deploy, "monitoring", file))
-		require.NoError(t, err)
-		has, err := os.ReadFile(filepath.Join(chartDir, "files", file))
-		require.NoError(t, err)
-		assert.True(t, bytes.Equal(want, has), "%s of the chart is stale: run make generate", file)
+	for from, to := range map[string]string{deploy: chartDir, sharding: sharderDir} {
+		for _, file := range []string{"dashboard.json", "rules.yaml"} {
+			want, err := os.ReadFile(filepath.Join(from, "monitoring", file))
+			require.NoError(t, err)
+			has, err := os.ReadFile(filepath.Join(to, "files", file))
+			require.NoError(t, err)
+			assert.True(t, bytes.Equal(want, has), "%s of %s is stale: run make generate", file, to)
+		}
 	}
 }

@@ -3,6 +3,7 @@ package helm_test
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -34,12 +35,12 @@ func TestChartOfTheSharderIsItsManifests(t *testing.T) {
 	require.NoError(t, err)
 	ha, err := helm.Values(filepath.Join(sharderDir, "values-ha.yaml"))
 	require.NoError(t, err)
-	for dir, given := range map[string]map[string]any{"base": nil, "overlays/ha": ha} {
-		want, err := from.Render(manifests.Kustomization(dir))
+	for dirs, given := range map[string]map[string]any{"base": nil, "overlays/ha": ha, "base monitoring": values(t, "{monitoring: {enabled: true}}")} {
+		want, err := from.Render(manifests.Kustomization(strings.Fields(dirs)...))
 		require.NoError(t, err)
 		rendered, notes, err := helm.Render(t.Context(), loadSharder(t), sharderSystem, given)
 		require.NoError(t, err)
-		require.NoError(t, helm.Same(sharderSystem, "0.0.0-dev", "dev", rendered, want), dir)
+		require.NoError(t, helm.Same(sharderSystem, "0.0.0-dev", "dev", rendered, want), dirs)
 		assert.Contains(t, notes, "kubectl delete rings --all")
 	}
 	for _, message := range lint.RunAll(sharderDir, ha, sharderSystem.Namespace).Messages {
@@ -59,9 +60,13 @@ func TestChartOfTheSharderHasTheCRD(t *testing.T) {
 // TestSharderIsInTheNamespaceOfItsRelease renders it for another namespace than that of the
 // manifests.
 func TestSharderIsInTheNamespaceOfItsRelease(t *testing.T) {
-	rendered, _, err := helm.Render(t.Context(), loadSharder(t), helm.Release{Chart: "sharder", Name: "s", Namespace: "elsewhere"}, nil)
+	rendered, _, err := helm.Render(t.Context(), loadSharder(t), helm.Release{Chart: "sharder", Name: "s", Namespace: "elsewhere"}, values(t, "{monitoring: {enabled: true}}"))
 	require.NoError(t, err)
 	for _, obj := range rendered {
+		if obj.GetKind() == "PrometheusRule" || obj.GetName() == "sharder-dashboard" {
+			assert.Equal(t, "elsewhere", obj.GetNamespace())
+			continue
+		}
 		text, err := obj.MarshalJSON()
 		require.NoError(t, err)
 		assert.NotContains(t, string(text), "sharder-system", "%s %s", obj.GetKind(), obj.GetName())

@@ -123,8 +123,11 @@ func TestPodsAreScheduledAsTheValuesSay(t *testing.T) {
 
 // TestMonitoringHasTheLabelsThatPrometheusSelects: the operator's own chart selects by its release.
 func TestMonitoringHasTheLabelsThatPrometheusSelects(t *testing.T) {
+	given := values(t, `{monitoring: {enabled: true, labels: {release: kube-prometheus-stack, team: monitoring}}, commonLabels: {team: blue}}`)
+	ofSharder, _, err := helm.Render(t.Context(), loadSharder(t), sharderSystem, given)
+	require.NoError(t, err)
 	found := 0
-	for _, obj := range objects(t, values(t, `{monitoring: {enabled: true, labels: {release: kube-prometheus-stack, team: monitoring}}, commonLabels: {team: blue}}`)) {
+	for _, obj := range append(objects(t, given), ofSharder...) {
 		selected := obj.GetKind() == "PodMonitor" || obj.GetKind() == "PrometheusRule"
 		assert.Equal(t, selected, obj.GetLabels()["release"] != "", "%s %s", obj.GetKind(), obj.GetName())
 		if team := obj.GetLabels()["team"]; selected {
@@ -136,7 +139,7 @@ func TestMonitoringHasTheLabelsThatPrometheusSelects(t *testing.T) {
 			found++
 		}
 	}
-	assert.Equal(t, 2, found)
+	assert.Equal(t, 4, found)
 }
 
 // TestNamespacesCanHaveOtherNames renders the complete base with replaced names, including a
