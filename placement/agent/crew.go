@@ -17,8 +17,7 @@ const (
 	maxFailure = 256
 )
 
-// crew runs the Workers of one incarnation. It belongs to the goroutine of the incarnation's loop,
-// which must pass each event to handle.
+// crew is the team of one incarnation that calls a Worker.
 type crew struct {
 	worker Worker
 	jobs   map[contract.Unit]*job
@@ -75,6 +74,31 @@ func (c *crew) send(e event) {
 	}
 }
 
+// follow implements team.
+func (c *crew) follow(ctx context.Context, of *contract.Contract) {
+	stop, start := contract.Apply(of, c.work())
+	for _, u := range stop {
+		c.stop(u)
+	}
+	// A job that was waiting to run again is gone at once, and its unit may be listed with another
+	// epoch.
+	if len(stop) > 0 {
+		_, start = contract.Apply(of, c.work())
+	}
+	for _, u := range start {
+		e := of.Entry(u.UID)
+		epoch, _ := e.Lists(u.Index)
+		c.start(ctx, u, Replica{Resource: e.Reference, Index: u.Index, Of: e.Of, Epoch: epoch, Payload: e.Payload})
+	}
+}
+
+// extend implements team. The loop that uses the crew keeps the deadline.
+func (c *crew) extend(context.Context, time.Duration) {}
+
+func (c *crew) next() <-chan event { return c.events }
+
+func (c *crew) close() { close(c.ended) }
+
 // start starts a Worker. The virtual replica must have no job.
 func (c *crew) start(ctx context.Context, u contract.Unit, r Replica) {
 	j := &job{Work: contract.Work{Epoch: r.Epoch}, replica: r}
@@ -103,7 +127,8 @@ func (c *crew) stop(u contract.Unit) {
 	j.cancel()
 }
 
-func (c *crew) stopAll() {
+// stopAll implements team.
+func (c *crew) stopAll(context.Context) {
 	for u := range c.jobs {
 		c.stop(u)
 	}

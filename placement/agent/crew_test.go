@@ -77,7 +77,7 @@ func TestWorkerThatWorkedForLongStartsAgainSoon(t *testing.T) {
 		assert.Equal(t, contract.Work{Failure: "ended by itself"}, c.work()[unit])
 		c.handleFor(t.Context(), 6*time.Minute+3*time.Second)
 		assert.Equal(t, 4, calls, "after two minutes of work and one second of waiting each")
-		c.stopAll()
+		c.stopAll(t.Context())
 		c.handleFor(t.Context(), 3*time.Minute)
 		assert.Empty(t, c.jobs)
 	})

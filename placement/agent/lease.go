@@ -25,6 +25,8 @@ var (
 	errLost = errors.New("the Lease was deleted, released or taken over")
 	// errHeld means that another pod holds the Lease, or may hold it.
 	errHeld = errors.New("another pod of this name holds the Lease")
+	// errBusy means that work of a former incarnation may still run.
+	errBusy = errors.New("the data plane has not stopped what an earlier process of this pod has given it")
 	// errForeign means that the object does not belong to the pool.
 	errForeign = errors.New("the Lease does not belong to the pool: delete it, or give this pod another name")
 )
@@ -64,13 +66,15 @@ func (a *agent) join(ctx context.Context) (k *keeper, last int64, sent time.Dura
 	switch holder := holderOf(l); {
 	case l.Labels[contract.PoolLabel] != a.Pool:
 		return nil, 0, sent, errForeign
+	case holder != "" && !a.isOwn(holder):
+		return nil, 0, sent, errHeld
+	case holder != "" && a.adopts(l):
+		last = adopt(l)
+	case !a.idle(ctx):
+		return nil, 0, sent, errBusy
 	case holder == "":
 		a.beginRun(l)
-	case !a.isOwn(holder):
-		return nil, 0, sent, errHeld
-	case a.adopts(l):
-		last = adopt(l)
-	default: // no Worker of the former run is left, because this is the only process of the pod
+	default: // nothing of the former run is left, because this is the only process of the pod
 		a.beginRun(l)
 		metav1.SetMetaDataAnnotation(&l.ObjectMeta, contract.EndedAnnotation, holder)
 	}
@@ -239,7 +243,11 @@ func (k *keeper) read(ctx context.Context) error {
 // leave releases the Lease if it still names an incarnation of this pod, which has ended, because
 // all Workers have returned. It returns nil if the Lease names none.
 func (a *agent) leave(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+	ctx = context.WithoutCancel(ctx)
+	for !a.idle(ctx) {
+		pause(ctx, pollPeriod)
+	}
+	ctx, cancel := context.WithTimeout(ctx, releaseTimeout)
 	defer cancel()
 	for {
 		err := a.release(ctx)

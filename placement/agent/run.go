@@ -29,6 +29,7 @@ type agent struct {
 	Options
 
 	worker     Worker
+	plane      *dataPlane           // does the work in place of worker, unless it is nil
 	now        func() time.Duration // the time by package boottime
 	leases     coordinationv1client.LeasesGetter
 	configMaps corev1client.ConfigMapsGetter
@@ -39,20 +40,42 @@ type agent struct {
 // pool. If the Lease is lost, Run stops all Workers and joins the pool again. It returns an error if
 // an option is invalid or the Lease could not be released.
 func Run(ctx context.Context, cfg *rest.Config, o Options, w Worker) error {
-	o, err := o.completed()
+	a, err := newAgent(cfg, o)
 	if err != nil {
 		return err
 	}
+	a.worker = w
+	return a.run(ctx)
+}
+
+// newAgent returns an agent without anything that does its work.
+func newAgent(cfg *rest.Config, o Options) (*agent, error) {
+	o, err := o.completed()
+	if err != nil {
+		return nil, err
+	}
 	leases, err := coordinationv1client.NewForConfig(cfg)
 	if err != nil {
-		return fmt.Errorf("connecting to %s: %w", cfg.Host, err)
+		return nil, fmt.Errorf("connecting to %s: %w", cfg.Host, err)
 	}
 	configMaps, err := corev1client.NewForConfig(cfg)
 	if err != nil {
-		return fmt.Errorf("connecting to %s: %w", cfg.Host, err)
+		return nil, fmt.Errorf("connecting to %s: %w", cfg.Host, err)
 	}
-	return (&agent{Options: o, worker: w, now: boottime.Now, leases: leases, configMaps: configMaps}).run(ctx)
+	return &agent{Options: o, now: boottime.Now, leases: leases, configMaps: configMaps}, nil
 }
+
+// team returns what does the work of an incarnation.
+func (a *agent) team() team {
+	if a.plane != nil {
+		return a.plane
+	}
+	return newCrew(a.worker)
+}
+
+// idle reports whether nothing runs of what an earlier process of this pod has started. It must not
+// be called while an incarnation works.
+func (a *agent) idle(ctx context.Context) bool { return a.plane == nil || a.plane.idle(ctx) }
 
 // run is Run with clients.
 func (a *agent) run(ctx context.Context) error {
@@ -70,8 +93,8 @@ func (a *agent) run(ctx context.Context) error {
 		reason = ""
 		log.Info("Joined the pool", "pool", a.Pool, "pod", a.Pod, "incarnation", k.incarnation)
 		a.Renewed(sent + RenewDeadline(a.LeaseDuration))
-		t := &term{agent: a, keeper: k, last: last, crew: newCrew(a.worker), texts: make(chan string), deadline: time.NewTimer(0)}
-		t.extend(sent)
+		t := &term{agent: a, keeper: k, last: last, team: a.team(), texts: make(chan string), deadline: time.NewTimer(0)}
+		t.extend(ctx, sent)
 		t.run(ctx)
 	}
 	return a.leave(ctx)
@@ -82,7 +105,7 @@ type term struct {
 	*agent
 
 	keeper *keeper
-	crew   *crew
+	team   team
 	texts  chan string // versions of the contract
 
 	contract contract.Contract
@@ -99,7 +122,8 @@ type term struct {
 }
 
 // extend lets Workers run until the deadline of a renewal that was sent at that time.
-func (t *term) extend(sent time.Duration) {
+func (t *term) extend(ctx context.Context, sent time.Duration) {
+	t.team.extend(ctx, sent)
 	t.until = sent + RenewDeadline(t.LeaseDuration)
 	t.deadline.Reset(boottime.Wait(t.until, t.now()))
 }
@@ -121,7 +145,7 @@ func (t *term) run(ctx context.Context) {
 	defer func() {
 		cancel()
 		loops.Wait()
-		close(t.crew.ended)
+		t.team.close()
 	}()
 	loops.Go(func() { ended <- t.keeper.run(within) })
 	loops.Go(func() { t.follow(within, t.texts) })
@@ -139,13 +163,13 @@ func (t *term) run(ctx context.Context) {
 				cancel()
 			}
 		case sent := <-t.keeper.renewed:
-			t.extend(sent)
+			t.extend(ctx, sent)
 		case text := <-t.texts:
 			if t.read(text) {
 				waited.Reset(stopTime)
 			}
-		case e := <-t.crew.events:
-			t.crew.handle(ctx, e)
+		case e := <-t.team.next():
+			t.team.handle(ctx, e)
 		case <-waited.C:
 		}
 		if done := t.step(ctx); done {
@@ -164,7 +188,7 @@ func (t *term) lose(ctx context.Context, reason error) {
 	if reason != nil {
 		text = reason.Error()
 	}
-	logr.FromContextOrDiscard(ctx).Info("Lost the Lease, stopping all work", "reason", text, "count", len(t.crew.jobs))
+	logr.FromContextOrDiscard(ctx).Info("Lost the Lease, stopping all work", "reason", text, "count", len(t.team.work()))
 }
 
 // read processes a version of the contract, and reports whether the term follows it from now on.
@@ -177,35 +201,16 @@ func (t *term) read(text string) bool {
 	return true
 }
 
-// step stops and starts Workers and acknowledges. It reports whether the term is over.
+// step stops and starts what has to stop and start, and acknowledges. It reports whether the term is
+// over.
 func (t *term) step(ctx context.Context) (done bool) {
 	if t.lost || t.leaving {
-		t.crew.stopAll()
-		return len(t.crew.jobs) == 0
+		t.team.stopAll(ctx)
+		return len(t.team.work()) == 0
 	}
-	stop, start := contract.Apply(&t.contract, t.crew.work())
-	for _, u := range stop {
-		t.crew.stop(u)
-	}
-	for _, u := range start {
-		t.start(ctx, u)
-	}
-	// A job that was waiting to run again is gone at once, and its unit may be listed with another
-	// epoch.
-	if len(stop) > 0 {
-		_, start = contract.Apply(&t.contract, t.crew.work())
-		for _, u := range start {
-			t.start(ctx, u)
-		}
-	}
+	t.team.follow(ctx, &t.contract)
 	t.acknowledge()
 	return false
-}
-
-func (t *term) start(ctx context.Context, u contract.Unit) {
-	e := t.contract.Entry(u.UID)
-	epoch, _ := e.Lists(u.Index)
-	t.crew.start(ctx, u, Replica{Resource: e.Reference, Index: u.Index, Of: e.Of, Epoch: epoch, Payload: e.Payload})
 }
 
 // acknowledge acknowledges the contract when everything is done or has taken too long, and after
@@ -214,7 +219,7 @@ func (t *term) acknowledge() {
 	if t.contract.Incarnation == "" {
 		return
 	}
-	a, done := contract.Acknowledge(&t.contract, t.digest, t.crew.work())
+	a, done := contract.Acknowledge(&t.contract, t.digest, t.team.work())
 	if !done && t.acked != a.Generation && time.Since(t.followed) < stopTime {
 		return
 	}

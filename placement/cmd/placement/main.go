@@ -19,6 +19,7 @@ import (
 const usage = `Usage:
   placement controller --pool-config FILE [flags]
   placement agent --namespace NS --pool POOL --pod NAME --pod-uid UID [flags] --exec -- PROGRAM ARGS...
+  placement agent --namespace NS --pool POOL --pod NAME --pod-uid UID [flags] --file DIRECTORY
 
 placement controller --help and placement agent --help list the flags.
 `

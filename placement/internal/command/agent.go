@@ -20,13 +20,13 @@ import (
 )
 
 // Agent is the command agent: it runs in a pod of a pool, and runs a program for each virtual
-// replica of the pod. It returns nil if ctx ended, all programs have ended and the Lease is
-// released.
+// replica of the pod, or writes the contract into a file for another program. It returns nil if ctx
+// ended, all work has stopped and the Lease is released.
 func Agent(ctx context.Context, args []string, stderr io.Writer) error {
 	var o common
 	var a agent.Options
-	var uid, readyLine string
-	var exec bool
+	var m mode
+	var uid string
 	var capacity int
 	fs := flag.NewFlagSet("placement agent", flag.ContinueOnError)
 	o.addFlags(fs)
@@ -37,8 +37,7 @@ func Agent(ctx context.Context, args []string, stderr io.Writer) error {
 	fs.StringVar(&a.Zone, "zone", "", "`zone` of the pod (default none)")
 	fs.IntVar(&capacity, "capacity", 0, "maximum `load` of the pod (default that of the pool)")
 	fs.DurationVar(&a.LeaseDuration, "lease-duration", agent.DefaultLeaseDuration, "`duration` after which a pod that does not renew its Lease gets no new work; after twice that time, its work moves")
-	fs.BoolVar(&exec, "exec", false, "run the program that follows -- once for each virtual replica")
-	fs.StringVar(&readyLine, "ready-line", "", "`line` that the program prints once it works (default none: it works when it has started)")
+	m.addFlags(fs)
 	if err := o.parse(fs, args, stderr); err != nil {
 		return err
 	}
@@ -46,24 +45,61 @@ func Agent(ctx context.Context, args []string, stderr io.Writer) error {
 		return fmt.Errorf("--capacity %d: give a number from 0 to %d", capacity, math.MaxInt32)
 	}
 	a.Capacity = int32(capacity)
-	if err := checkAgent(&a, exec, fs.Args()); err != nil {
+	m.program = fs.Args()
+	if err := checkAgent(&a); err != nil {
+		return err
+	}
+	if err := m.check(); err != nil {
 		return err
 	}
 	cfg, err := connect.Config("placement-agent", o.kubeconfig)
 	if err != nil {
 		return err
 	}
-	return runAgent(o.begin(ctx, fs, stderr), cfg, a, readyLine, fs.Args())
+	ctx = o.begin(ctx, fs, stderr)
+	if m.file != "" {
+		return agent.RunFiles(ctx, cfg, a, m.file)
+	}
+	return runPrograms(ctx, cfg, a, &m)
 }
 
-// runAgent runs the agent with a guard.
-func runAgent(ctx context.Context, cfg *rest.Config, a agent.Options, readyLine string, program []string) error {
+// mode is how the agent does the work of its pod.
+type mode struct {
+	exec      bool
+	file      string
+	readyLine string
+	program   []string
+}
+
+func (m *mode) addFlags(fs *flag.FlagSet) {
+	fs.BoolVar(&m.exec, "exec", false, "run the program that follows -- once for each virtual replica")
+	fs.StringVar(&m.readyLine, "ready-line", "", "`line` that the program prints once it works (default none: it works when it has started)")
+	fs.StringVar(&m.file, "file", "", "`directory` in which to write "+agent.ContractFile+" for a program that acknowledges it by "+agent.AcknowledgedFile+" (default none)")
+}
+
+// check returns an error in one line with advice.
+func (m *mode) check() error {
+	switch {
+	case m.exec == (m.file != ""):
+		return errors.New("give either --exec, with -- and a program behind all flags, or --file with a directory")
+	case m.exec && len(m.program) == 0:
+		return errors.New("--exec: give -- and the program behind all flags")
+	case m.file != "" && len(m.program) > 0:
+		return fmt.Errorf("unexpected argument %q: --file runs no program", m.program[0])
+	case m.file != "" && m.readyLine != "":
+		return errors.New("--ready-line is for --exec only")
+	}
+	return nil
+}
+
+// runPrograms runs the agent with a guard.
+func runPrograms(ctx context.Context, cfg *rest.Config, a agent.Options, m *mode) error {
 	executable, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("finding the own executable: %w", err)
 	}
 	g, err := guard.Start(guard.Config{
-		Executable: executable, Pod: string(a.PodUID), StopTime: agent.LostStopTime(a.LeaseDuration), ReadyLine: readyLine, Program: program,
+		Executable: executable, Pod: string(a.PodUID), StopTime: agent.LostStopTime(a.LeaseDuration), ReadyLine: m.readyLine, Program: m.program,
 	})
 	if err != nil {
 		return err
@@ -87,7 +123,7 @@ func runAgent(ctx context.Context, cfg *rest.Config, a agent.Options, readyLine 
 }
 
 // checkAgent returns an error in one line with advice.
-func checkAgent(a *agent.Options, exec bool, program []string) error {
+func checkAgent(a *agent.Options) error {
 	for _, required := range []struct {
 		flag, value string
 		problems    func(string) []string
@@ -104,13 +140,8 @@ func checkAgent(a *agent.Options, exec bool, program []string) error {
 			return fmt.Errorf("--%s %q: %s", required.flag, required.value, problems[0])
 		}
 	}
-	switch {
-	case a.LeaseDuration < time.Second || a.LeaseDuration%time.Second != 0:
+	if a.LeaseDuration < time.Second || a.LeaseDuration%time.Second != 0 {
 		return fmt.Errorf("--lease-duration %s: give whole seconds", a.LeaseDuration)
-	case !exec:
-		return errors.New("--exec is required, with -- and a program behind all flags")
-	case len(program) == 0:
-		return errors.New("--exec: give -- and the program behind all flags")
 	}
 	return nil
 }

@@ -31,7 +31,10 @@ func TestFlagsAreChecked(t *testing.T) {
 	}{
 		{command.Agent, nil, "--namespace is required"},
 		{command.Agent, pod[:3], "--pod-uid is required"},
-		{command.Agent, with(), "--exec is required"},
+		{command.Agent, with(), "give either --exec"},
+		{command.Agent, with("--exec", "--file=/tmp", "--", "true"), "give either --exec"},
+		{command.Agent, with("--file=/tmp", "true"), `unexpected argument "true"`},
+		{command.Agent, with("--file=/tmp", "--ready-line=x"), "--ready-line is for --exec only"},
 		{command.Agent, with("--exec"), "--exec: give -- and the program"},
 		{command.Agent, with("--exec", "--capacity=-1", "--", "true"), "--capacity"},
 		{command.Agent, with("--exec", "--capacity=2147483648", "--", "true"), "--capacity 2147483648: give a number from 0 to"},

@@ -49,24 +49,43 @@ const format = "%d %s %s %d %d %d %s %d"
 func Work(dir string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	name, index := os.Getenv("PLACEMENT_NAME"), os.Getenv("PLACEMENT_INDEX")
-	lock, err := os.OpenFile(filepath.Join(dir, "lock-"+name+"-"+index), os.O_CREATE|os.O_RDWR, 0o600)
+	number := func(key string) int64 {
+		n, err := strconv.ParseInt(os.Getenv(key), 10, 64)
+		if err != nil {
+			return -1 // no worker has it
+		}
+		return n
+	}
+	e := Entry{
+		Name: os.Getenv("PLACEMENT_NAME"), Index: int32(number("PLACEMENT_INDEX")), Epoch: number("PLACEMENT_EPOCH"),
+		PID: os.Getpid(), Pod: os.Getenv(PodEnv), Of: int32(number("PLACEMENT_OF")),
+	}
+	stopped, err := e.Begin(dir)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = lock.Close() }()
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return errors.Join(fmt.Errorf("another process works on %s %s: %w", name, index, err), write(dir, Overlap))
-	}
-	if err := write(dir, Start); err != nil {
-		return err
-	}
 	<-ctx.Done()
-	return write(dir, Stop)
+	return stopped()
+}
+
+// Begin begins to work on a virtual replica: it takes the lock, and writes the start into the
+// journal. The work ends when stopped is called, or the process ends.
+func (e Entry) Begin(dir string) (stopped func() error, err error) {
+	lock, err := os.OpenFile(filepath.Join(dir, fmt.Sprintf("lock-%s-%d", e.Name, e.Index)), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return nil, errors.Join(fmt.Errorf("another process works on %s %d: %w", e.Name, e.Index, err), e.write(dir, Overlap), lock.Close())
+	}
+	if err := e.write(dir, Start); err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	return func() error { return errors.Join(e.write(dir, Stop), lock.Close()) }, nil
 }
 
 // write appends a line to the journal, in one write.
-func write(dir, event string) error {
+func (e Entry) write(dir, event string) error {
 	now, err := Now()
 	if err != nil {
 		return err
@@ -75,11 +94,7 @@ func write(dir, event string) error {
 	if err != nil {
 		return err
 	}
-	line := []string{
-		strconv.FormatInt(now, 10), event, os.Getenv("PLACEMENT_NAME"), os.Getenv("PLACEMENT_INDEX"), os.Getenv("PLACEMENT_EPOCH"),
-		strconv.Itoa(os.Getpid()), os.Getenv(PodEnv), os.Getenv("PLACEMENT_OF"),
-	}
-	_, err = file.WriteString(strings.Join(line, " ") + "\n")
+	_, err = fmt.Fprintf(file, format+"\n", now, event, e.Name, e.Index, e.Epoch, e.PID, e.Pod, e.Of)
 	return errors.Join(err, file.Close())
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
@@ -25,6 +27,7 @@ import (
 	"nodekeeper.dev/placement/test/journal"
 	"nodekeeper.dev/placement/test/queues"
 	"nodekeeper.dev/test/controlplane"
+	"nodekeeper.dev/test/faultproxy"
 	"nodekeeper.dev/test/programs"
 )
 
@@ -147,12 +150,32 @@ func (c *cluster) restart(p *pod) *pod {
 // agentOf starts an agent with a program.
 func (c *cluster) agentOf(p *pod, program ...string) *pod {
 	c.t.Helper()
+	return c.agentWith(p, append([]string{"--exec", "--"}, program...)...)
+}
+
+// agentWith starts an agent with more arguments.
+func (c *cluster) agentWith(p *pod, more ...string) *pod {
+	c.t.Helper()
 	args := []string{
 		"agent", "--kubeconfig=" + c.kubeconfig, "--namespace=" + c.namespace, "--pool=" + pool, "--pod=" + p.name, "--pod-uid=" + string(p.uid),
-		"--lease-duration=" + c.duration.String(), "--exec", "--",
+		"--lease-duration=" + c.duration.String(),
 	}
 	env := []string{workEnv + "=" + c.dir, journal.PodEnv + "=" + p.name}
-	return &pod{c.launch(env, p.name, append(args, program...)...), p.name, p.uid}
+	return &pod{c.launch(env, p.name, append(args, more...)...), p.name, p.uid}
+}
+
+// through makes the programs that are started meanwhile use a proxy. Faults can be injected into it.
+func (c *cluster) through(start func()) *faultproxy.Proxy {
+	c.t.Helper()
+	p, err := faultproxy.Start(shared.Config)
+	require.NoError(c.t, err)
+	c.t.Cleanup(p.Close)
+	direct := c.kubeconfig
+	c.kubeconfig = filepath.Join(c.t.TempDir(), "kubeconfig")
+	require.NoError(c.t, clientcmd.WriteToFile(p.Kubeconfig(), c.kubeconfig))
+	start()
+	c.kubeconfig = direct
+	return p
 }
 
 // create creates the Queue.
