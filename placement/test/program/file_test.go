@@ -225,7 +225,11 @@ func TestCutOffAgentEmptiesTheFile(t *testing.T) {
 	c := newCluster(t, short)
 	var d *plane
 	var a *pod
-	proxy := c.through(func() { d, a = c.newPlane("w-0") })
+	var proxy *faultproxy.Proxy
+	c.through(func(p *faultproxy.Proxy) {
+		proxy = p
+		d, a = c.newPlane("w-0")
+	})
 	c.awaitJoined(a)
 	c.create(2)
 	c.await(2, a)

@@ -164,8 +164,8 @@ func (c *cluster) agentWith(p *pod, more ...string) *pod {
 	return &pod{c.launch(env, p.name, append(args, more...)...), p.name, p.uid}
 }
 
-// through makes the programs that are started meanwhile use a proxy. Faults can be injected into it.
-func (c *cluster) through(start func()) *faultproxy.Proxy {
+// through makes the programs that are started meanwhile use a proxy.
+func (c *cluster) through(start func(*faultproxy.Proxy)) {
 	c.t.Helper()
 	p, err := faultproxy.Start(shared.Config)
 	require.NoError(c.t, err)
@@ -173,9 +173,8 @@ func (c *cluster) through(start func()) *faultproxy.Proxy {
 	direct := c.kubeconfig
 	c.kubeconfig = filepath.Join(c.t.TempDir(), "kubeconfig")
 	require.NoError(c.t, clientcmd.WriteToFile(p.Kubeconfig(), c.kubeconfig))
-	start()
+	start(p)
 	c.kubeconfig = direct
-	return p
 }
 
 // create creates the Queue.
