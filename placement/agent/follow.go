@@ -50,17 +50,17 @@ func (a *agent) watch(ctx context.Context, texts chan<- string) error {
 	defer cancel()
 	answer := time.AfterFunc(2*a.renewPeriod(), cancel) // both requests have answers by then
 	defer answer.Stop()
-	cms, since := a.configMaps.ConfigMaps(a.Namespace), ""
+	cms := a.configMaps.ConfigMaps(a.Namespace)
 	cm, err := cms.Get(ctx, a.Pod, metav1.GetOptions{})
 	switch {
 	case err == nil:
 		send(ctx, texts, cm)
-		since = cm.ResourceVersion
 	case !apierrors.IsNotFound(err):
 		return err
 	}
-	// Without a resourceVersion, the watch begins with the contract if it exists by now.
-	w, err := cms.Watch(ctx, metav1.ListOptions{ResourceVersion: since, TimeoutSeconds: new(int64(last / time.Second)), FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, a.Pod).String()})
+	// Without a resourceVersion, the watch begins with the contract if it exists. That of a contract
+	// may be too old for an API server that was started after its last change.
+	w, err := cms.Watch(ctx, metav1.ListOptions{TimeoutSeconds: new(int64(last / time.Second)), FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, a.Pod).String()})
 	if err != nil {
 		return err
 	}

@@ -287,6 +287,9 @@ func TestAPIServerIsAway(t *testing.T) {
 	require.NoError(t, plane.StartServer(controlplane.APIServer))
 	assert.Equal(t, before, c.await(4, a, b))
 	assert.Equal(t, holder, c.holder(t, a))
+	c.scale(6)
+	c.await(6, a, b)
+	assert.NotContains(t, a.Output(), "too old resource version", "it watches the contract again")
 }
 
 // TestFrozenGroupDoesNoHarm: the guard is not in the process group of the agent.
