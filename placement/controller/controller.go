@@ -2,8 +2,8 @@ package controller
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
+	"nodekeeper.dev/internal/daemon/rewind"
 	"nodekeeper.dev/internal/daemon/signal"
 	"nodekeeper.dev/placement/contract"
 )
@@ -39,7 +40,8 @@ const (
 // Controller runs one loop per pool. It must be the only one that is a leader, or else two may move
 // work to and fro; but no two pods work on one virtual replica even then.
 type Controller struct {
-	loops []*loop
+	loops    []*loop
+	detector *rewind.Detector
 }
 
 // New returns a controller. It does no I/O.
@@ -48,18 +50,23 @@ func New(cfg *rest.Config, pools []Pool) (*Controller, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connecting to %s: %w", cfg.Host, err)
 	}
-	controller := &Controller{}
+	controller := &Controller{detector: rewind.New()}
 	for i := range pools {
-		controller.loops = append(controller.loops, newLoop(c, pools[i]))
+		controller.loops = append(controller.loops, newLoop(c, pools[i], controller.detector))
 	}
 	return controller, nil
 }
 
-// Run runs all loops until ctx ends. It returns an error if the cluster was rewound.
+// Run runs all loops until ctx ends. It returns [rewind.ErrRewound] if the cluster was
+// rewound.
 func (c *Controller) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return c.detector.Run(ctx) })
 	for _, l := range c.loops {
-		group.Go(func() error { return l.run(ctx) })
+		group.Go(func() error {
+			l.run(ctx)
+			return nil
+		})
 	}
 	return group.Wait()
 }
@@ -102,9 +109,9 @@ type loop struct {
 	*clients
 	Pool
 
-	dirty  signal.Signal
-	failed chan error // holds the first reason to end
-	ready  atomic.Bool
+	dirty    signal.Signal
+	detector *rewind.Detector
+	ready    atomic.Bool
 
 	kinds     []*kindState // those that are served, with synced stores
 	served    served
@@ -114,44 +121,33 @@ type loop struct {
 	memory
 }
 
-func newLoop(c *clients, p Pool) *loop {
-	return &loop{clients: c, Pool: p, dirty: signal.New(), failed: make(chan error, 1), memory: newMemory()}
+func newLoop(c *clients, p Pool, d *rewind.Detector) *loop {
+	return &loop{clients: c, Pool: p, dirty: signal.New(), detector: d, memory: newMemory()}
 }
 
-// run runs the loop until ctx ends or the cluster was rewound.
-func (l *loop) run(ctx context.Context) error {
+// run runs the loop until ctx ends.
+func (l *loop) run(ctx context.Context) {
 	ctx = logr.NewContext(ctx, logr.FromContextOrDiscard(ctx).WithValues("pool", l.Name, "namespace", l.Namespace))
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	reflectors := l.reflectors()
-	var group errgroup.Group
+	var group sync.WaitGroup
 	for _, r := range reflectors {
-		group.Go(func() error {
-			r.RunWithContext(ctx)
-			return nil
-		})
+		group.Go(func() { r.RunWithContext(ctx) })
 	}
 	for _, k := range l.Kinds {
-		group.Go(func() error {
-			l.serve(ctx, k)
-			return nil
-		})
+		group.Go(func() { l.serve(ctx, k) })
 	}
-	err := l.work(ctx)
-	cancel()
-	return errors.Join(err, group.Wait())
+	l.work(ctx)
+	group.Wait()
 }
 
-// work makes a pass whenever something has changed or is due.
-func (l *loop) work(ctx context.Context) error {
+// work makes a pass whenever something has changed or is due, until ctx ends.
+func (l *loop) work(ctx context.Context) {
 	timer := time.NewTimer(retryPeriod)
 	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
-		case err := <-l.failed:
-			return err
+			return
 		case <-l.dirty:
 		case <-timer.C:
 		}
@@ -180,14 +176,6 @@ func (l *loop) isSynced() bool {
 	return l.leaseRows.synced() && l.contracts.synced() && (all || l.ready.Load())
 }
 
-// fail ends the loop.
-func (l *loop) fail(err error) {
-	select {
-	case l.failed <- err:
-	default: // there is a reason already
-	}
-}
-
 // reflectors returns what fills the stores of Leases and contracts.
 func (l *loop) reflectors() []*cache.Reflector {
 	l.leaseRows = newStore(l, parseMember, isMoreThanRenewal)
@@ -195,13 +183,13 @@ func (l *loop) reflectors() []*cache.Reflector {
 	ours := labels.SelectorFromSet(labels.Set{contract.PoolLabel: l.Name}).String()
 	leases, configMaps := l.leases.Leases(l.Namespace), l.configMaps.ConfigMaps(l.Namespace)
 	return []*cache.Reflector{
-		reflector(&coordinationv1.Lease{}, l.leaseRows, ours, listOf(leases.List), leases.Watch),
-		reflector(&corev1.ConfigMap{}, l.contracts, ours, listOf(configMaps.List), configMaps.Watch),
+		l.reflector(&coordinationv1.Lease{}, l.leaseRows, ours, listOf(leases.List), leases.Watch),
+		l.reflector(&corev1.ConfigMap{}, l.contracts, ours, listOf(configMaps.List), configMaps.Watch),
 	}
 }
 
 func newStore[P any](l *loop, parse func(metav1.Object) P, matters func(before, after *version[P]) bool) *store[P] {
-	return &store[P]{parse: parse, matters: matters, changed: l.dirty.Send, rewound: l.fail, objects: map[string]*version[P]{}, deleted: map[types.UID]bool{}}
+	return &store[P]{parse: parse, matters: matters, changed: l.dirty.Send, compare: l.detector.Compare, objects: map[string]*version[P]{}, deleted: map[types.UID]bool{}}
 }
 
 // listOf makes the list function of any client one of a reflector.
@@ -209,7 +197,8 @@ func listOf[L runtime.Object](list func(context.Context, metav1.ListOptions) (L,
 	return func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return list(ctx, o) }
 }
 
-func reflector(expected runtime.Object, to cache.ReflectorStore, selector string, list cache.ListWithContextFunc, watchFrom func(context.Context, metav1.ListOptions) (watch.Interface, error)) *cache.Reflector {
+// reflector returns what fills a store. It ends the process if the cluster was rewound.
+func (l *loop) reflector(expected runtime.Object, to cache.ReflectorStore, selector string, list cache.ListWithContextFunc, watchFrom func(context.Context, metav1.ListOptions) (watch.Interface, error)) *cache.Reflector {
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			o.LabelSelector = selector
@@ -220,5 +209,5 @@ func reflector(expected runtime.Object, to cache.ReflectorStore, selector string
 			return watchFrom(ctx, o)
 		},
 	}
-	return cache.NewReflectorWithOptions(lw, expected, to, cache.ReflectorOptions{})
+	return cache.NewReflectorWithOptions(l.detector.Requests(lw), expected, to, cache.ReflectorOptions{})
 }

@@ -22,7 +22,7 @@ func TestCorrectedTimeIsStored(t *testing.T) {
 	r := parsed(t, `{"spec":{"partitions":0},"status":{"observedGeneration":1,"releasing":[{"podName":"w","incarnation":"a/1","indexes":"0"}]}}`)
 	r.object.SetGeneration(1)
 	v := &version[*resource]{uid: "q", parsed: r}
-	p := &pass{loop: newLoop(nil, Pool{}), now: time.Unix(1000, 1)}
+	p := &pass{loop: newLoop(nil, Pool{}, nil), now: time.Unix(1000, 1)}
 	status := *r.status.DeepCopy()
 	require.True(t, p.report(v, &status))
 	*meta.FindStatusCondition(status.Conditions, ready.Ready) = metav1.Condition{Type: ready.Ready, Status: metav1.ConditionTrue, Reason: ready.Ready, ObservedGeneration: 1}
@@ -44,7 +44,7 @@ func TestRoomIsReservedForWhatIsNotDecided(t *testing.T) {
 	require.Error(t, heavy.malformed)
 	usable := parsed(t, `{}`)
 	for name, tc := range map[string]struct{ own, pool, want int32 }{"no limit": {0, 0, 0}, "own": {10, 5, 3}, "pool": {0, 9, 2}, "nothing left": {7, 0, -1}, "too little": {5, 0, -1}} {
-		p := &pass{loop: newLoop(nil, Pool{Capacity: tc.pool}), byUID: map[types.UID]*version[*resource]{"heavy": {parsed: heavy}, "usable": {parsed: usable}}}
+		p := &pass{loop: newLoop(nil, Pool{Capacity: tc.pool}, nil), byUID: map[types.UID]*version[*resource]{"heavy": {parsed: heavy}, "usable": {parsed: usable}}}
 		p.gone["gone"] = true
 		p.pods = []schedule.Pod{{Name: "w-0", Capacity: tc.own, Room: 10000}, {Name: "w-1", Capacity: tc.own, Room: 10000}}
 		var entries []contract.Entry

@@ -42,7 +42,7 @@ func newLeaseWorld(t *testing.T, holder string, seconds int32) *leaseWorld {
 	w.fake.PrependReactor("*", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return w.away, nil, errors.New("connection refused")
 	})
-	w.loop = newLoop(&clients{leases: w.fake.CoordinationV1(), configMaps: w.fake.CoreV1()}, Pool{Name: "p", Namespace: "n"})
+	w.loop = newLoop(&clients{leases: w.fake.CoordinationV1(), configMaps: w.fake.CoreV1()}, Pool{Name: "p", Namespace: "n"}, nil)
 	w.reflectors()
 	require.NoError(t, w.leaseRows.Add(w.lease.DeepCopy()))
 	return w

@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"sync"
@@ -13,10 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/tools/cache"
 )
-
-// ErrRewound means that the cluster has gone back to an earlier state, as by a restore of etcd from
-// a backup. The process must be started again.
-var ErrRewound = errors.New("the cluster was rewound, as by a restore of etcd from a backup (start this program again)")
 
 // version is a version of an object, with the parsed form of it. It is immutable.
 type version[P any] struct {
@@ -34,8 +29,9 @@ type store[P any] struct {
 	// matters reports whether a change needs a pass. If nil, every change does.
 	matters func(before, after *version[P]) bool
 	changed func()
-	// rewound is called with ErrRewound.
-	rewound func(error)
+	// compare is called with the resourceVersions of two states of all objects. It ends the process
+	// if the second one is lower.
+	compare func(before, after string) error
 
 	mu      sync.Mutex
 	objects map[string]*version[P] // by name; all are in one namespace
@@ -150,8 +146,8 @@ func (s *store[P]) Delete(obj any) error {
 func (s *store[P]) Replace(list []any, resourceVersion string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.latest != "" && isNewer(s.latest, resourceVersion) {
-		s.rewound(fmt.Errorf("%w: from resourceVersion %s to %s", ErrRewound, s.latest, resourceVersion))
+	if s.latest != "" {
+		_ = s.compare(s.latest, resourceVersion) // the list is right in any case
 	}
 	s.latest = resourceVersion
 	listed := make(map[string]bool, len(list))

@@ -8,6 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"nodekeeper.dev/internal/daemon/rewind"
 )
 
 // testStore is a store of the resourceVersions of ConfigMaps.
@@ -21,7 +23,11 @@ type testStore struct {
 func newTestStore() *testStore {
 	s := &testStore{}
 	s.store = &store[string]{
-		parse: metav1.Object.GetResourceVersion, changed: func() { s.changes++ }, rewound: func(err error) { s.err = err },
+		parse: metav1.Object.GetResourceVersion, changed: func() { s.changes++ },
+		compare: func(before, after string) error {
+			s.err = rewind.New().Compare(before, after)
+			return s.err
+		},
 		objects: map[string]*version[string]{}, deleted: map[types.UID]bool{},
 	}
 	return s
@@ -90,7 +96,7 @@ func TestStoreReplacesByAList(t *testing.T) {
 	require.NoError(t, s.err)
 	assert.Equal(t, map[string]string{"a": "5"}, s.has(), "etcd was restored, and has gone on since then")
 	require.NoError(t, s.Replace([]any{object("a", "1", "5")}, "6"))
-	assert.ErrorIs(t, s.err, ErrRewound)
+	assert.ErrorIs(t, s.err, rewind.ErrRewound)
 }
 
 // TestOnlyLaterDecisionsAreLive: what was written or read before the present version of a contract

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -58,9 +59,7 @@ func (l *lost) Serve(w http.ResponseWriter, r *http.Request, next http.Handler, 
 		l.count.Add(1)
 		panic(http.ErrAbortHandler)
 	}
-	for key, values := range answer.Header() {
-		w.Header()[key] = values
-	}
+	maps.Copy(w.Header(), answer.Header())
 	w.WriteHeader(answer.Code)
 	_, _ = io.Copy(w, bytes.NewReader(answer.Body.Bytes())) // without the client there is no answer, either
 }

@@ -101,13 +101,20 @@ func clusterOn(t *testing.T, plane *controlplane.ControlPlane, duration time.Dur
 
 func (c *cluster) startController() {
 	c.t.Helper()
-	pools, err := queues.WritePools(c.dir, c.namespace, pool, c.kinds)
-	require.NoError(c.t, err)
-	c.controller = c.launch(nil, "controller", "controller", "--kubeconfig="+c.kubeconfig, "--pool-config="+pools,
-		"--leader-elect=false", "--metrics-bind-address=0", "--health-probe-bind-address=127.0.0.1:0")
+	c.controller = c.launch(nil, "controller", c.controllerArgs()...)
 	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
 	defer cancel()
 	require.NoError(c.t, c.controller.WaitReady(ctx))
+}
+
+func (c *cluster) controllerArgs() []string {
+	c.t.Helper()
+	pools, err := queues.WritePools(c.dir, c.namespace, pool, c.kinds)
+	require.NoError(c.t, err)
+	return []string{
+		"controller", "--kubeconfig=" + c.kubeconfig, "--pool-config=" + pools,
+		"--leader-elect=false", "--metrics-bind-address=0", "--health-probe-bind-address=127.0.0.1:0",
+	}
 }
 
 // launch starts the program. It ends with the test.
