@@ -101,20 +101,20 @@ func clusterOn(t *testing.T, plane *controlplane.ControlPlane, duration time.Dur
 
 func (c *cluster) startController() {
 	c.t.Helper()
-	c.controller = c.launch(nil, "controller", c.controllerArgs()...)
+	c.controller = c.launch(nil, "controller", c.controllerArgs("--leader-elect=false")...)
 	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
 	defer cancel()
 	require.NoError(c.t, c.controller.WaitReady(ctx))
 }
 
-func (c *cluster) controllerArgs() []string {
+func (c *cluster) controllerArgs(more ...string) []string {
 	c.t.Helper()
 	pools, err := queues.WritePools(c.dir, c.namespace, pool, c.kinds)
 	require.NoError(c.t, err)
-	return []string{
+	return append([]string{
 		"controller", "--kubeconfig=" + c.kubeconfig, "--pool-config=" + pools,
-		"--leader-elect=false", "--metrics-bind-address=0", "--health-probe-bind-address=127.0.0.1:0",
-	}
+		"--metrics-bind-address=0", "--health-probe-bind-address=127.0.0.1:0",
+	}, more...)
 }
 
 // launch starts the program. It ends with the test.
@@ -266,6 +266,14 @@ func newWork(t *testing.T, duration time.Duration, partitions, agents int) (c *c
 	c.awaitJoined(pods...)
 	c.create(int64(partitions))
 	return c, pods, c.await(partitions, pods...)
+}
+
+// setUnschedulable makes the work of a pod move elsewhere, if it is "true", or allows work again, if
+// it is null.
+func (c *cluster) setUnschedulable(p *pod, value string) {
+	c.t.Helper()
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"placement.nodekeeper.dev/unschedulable":%s}}}`, value)
+	require.NoError(c.t, c.Patch(c.t.Context(), c.lease(c.t, p), client.RawPatch(types.MergePatchType, patch)))
 }
 
 // lease returns the Lease of a pod.

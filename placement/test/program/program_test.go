@@ -344,10 +344,9 @@ func TestUnschedulablePod(t *testing.T) {
 	t.Parallel()
 	c, pods, _ := newWork(t, long, 4, 2)
 	a, b := pods[0], pods[1]
-	const annotate = `{"metadata":{"annotations":{"placement.nodekeeper.dev/unschedulable":%s}}}`
-	require.NoError(t, c.Patch(t.Context(), c.lease(t, a), client.RawPatch(types.MergePatchType, fmt.Appendf(nil, annotate, `"true"`))))
+	c.setUnschedulable(a, `"true"`)
 	c.await(4, b)
-	require.NoError(t, c.Patch(t.Context(), c.lease(t, a), client.RawPatch(types.MergePatchType, fmt.Appendf(nil, annotate, `null`))))
+	c.setUnschedulable(a, `null`)
 	c.await(4, a, b)
 }
 

@@ -18,7 +18,7 @@ import (
 func (c *cluster) keepController() *programs.Kept {
 	c.t.Helper()
 	require.NoError(c.t, c.controller.Kill())
-	args := c.controllerArgs()
+	args := c.controllerArgs("--leader-elect=false")
 	kept, err := programs.Keep(func() (*programs.Program, error) { return programs.Launch(nil, "placement", "controller", args...) })
 	require.NoError(c.t, err)
 	c.t.Cleanup(func() {
