@@ -1,5 +1,6 @@
 // Package agent is the part of placement that runs in a pod: it joins a pool, follows the contract
 // of its pod, runs one [Worker] for each virtual replica that the contract lists, and acknowledges.
+// [RunFiles] hands the contract to another program instead.
 //
 // [Run] keeps a Lease with the name of the pod. Its holder is the incarnation, and its annotations
 // are the pod's zone, capacity and acknowledgement:
