@@ -76,7 +76,7 @@ type dataPlane struct {
 //     listed, and replace [AcknowledgedFile] by {"generation":N,"stopping":{…},"failing":{…}}, with
 //     the generation of the file. The two maps have the form of those in an acknowledgement: UIDs
 //     with the indexes that still run and must not, and with the reason why something does not work;
-//   - replace it again when it is not true any longer.
+//   - replace it again when it is not true any longer, also when the file is old.
 //
 // Nothing counts as working until the program has acknowledged it. When the Lease is lost and when
 // ctx ends, the file lists nothing. RunFiles releases the Lease, or joins the pool again, when the

@@ -74,18 +74,18 @@ func (p *DataPlane) look() error {
 	if err != nil {
 		return err
 	}
-	if time.Since(info.ModTime()) > p.MaxAge {
-		c.Entries = nil
-		return p.stop(func(contract.Unit, *unitWork) bool { return true })
-	}
+	isOld := time.Since(info.ModTime()) > p.MaxAge
 	err = p.stop(func(u contract.Unit, w *unitWork) bool {
 		epoch, listed := c.Entry(u.UID).Lists(u.Index)
-		return !p.Stubborn.Load() && (!listed || epoch != w.epoch)
+		return isOld || !p.Stubborn.Load() && (!listed || epoch != w.epoch)
 	})
-	if err := errors.Join(err, p.start(&c)); err != nil || p.Mute.Load() {
+	if !isOld {
+		err = errors.Join(err, p.start(&c))
+	}
+	if err != nil || p.Mute.Load() {
 		return err
 	}
-	return p.acknowledge(&c)
+	return p.acknowledge(&c, isOld)
 }
 
 func (p *DataPlane) stop(mustStop func(contract.Unit, *unitWork) bool) error {
@@ -116,11 +116,15 @@ func (p *DataPlane) start(c *contract.Contract) error {
 	return nil
 }
 
-func (p *DataPlane) acknowledge(c *contract.Contract) error {
+func (p *DataPlane) acknowledge(c *contract.Contract, isOld bool) error {
 	answer := struct {
 		Generation int64                      `json:"generation"`
 		Stopping   map[types.UID]schedule.Set `json:"stopping,omitempty"`
-	}{c.Generation, map[types.UID]schedule.Set{}}
+		Failing    map[types.UID]string       `json:"failing,omitempty"`
+	}{c.Generation, map[types.UID]schedule.Set{}, map[types.UID]string{}}
+	if isOld && len(c.Entries) > 0 {
+		answer.Failing[contract.Everything] = "the contract is old"
+	}
 	for u, w := range p.running {
 		if epoch, listed := c.Entry(u.UID).Lists(u.Index); !listed || epoch != w.epoch {
 			answer.Stopping[u.UID] = append(answer.Stopping[u.UID], u.Index)
