@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -37,14 +38,14 @@ type plane struct {
 func (c *cluster) newPlane(name string) (*plane, *pod) {
 	c.t.Helper()
 	d := &plane{t: c.t, DataPlane: &journal.DataPlane{Files: c.t.TempDir(), Journal: c.dir, Pod: name, MaxAge: agent.RenewDeadline(c.duration)}}
-	ctx, cancel := context.WithCancel(c.t.Context())
+	ctx, cancel := context.WithCancel(context.WithoutCancel(c.t.Context())) // it ends after its agent
 	ended := make(chan error, 1)
 	go func() { ended <- d.Run(ctx) }()
-	c.t.Cleanup(cancel)
-	d.kill = func() {
+	d.kill = sync.OnceFunc(func() {
 		cancel()
-		require.NoError(c.t, <-ended)
-	}
+		assert.NoError(c.t, <-ended)
+	})
+	c.t.Cleanup(d.kill)
 	return d, c.agentWith(&pod{name: name, uid: uuid.NewUUID()}, "--file="+d.Files)
 }
 
