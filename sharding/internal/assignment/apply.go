@@ -274,7 +274,7 @@ func (t *tracker) write(ctx context.Context, m *metav1.PartialObjectMetadata, to
 	}
 	t.change(key, func(o object) object {
 		if t.findLocked(key) != nil {
-			o.lastWrite = after.ResourceVersion
+			o.latest = after.ResourceVersion
 		}
 		return o
 	})

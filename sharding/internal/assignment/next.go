@@ -17,7 +17,7 @@ const (
 	rest action = iota
 	// wait does nothing until an event or the time of the step.
 	wait
-	// catchUp waits for a version that is not older than the last write.
+	// catchUp waits for a version that is not older than the latest one.
 	catchUp
 	// end ends what was begun with an object that no watch shows any more.
 	end
@@ -80,18 +80,19 @@ func (k *kind) next(m *metav1.PartialObjectMetadata, o object, s situation) (ste
 		return step{do: end}, o
 	case !s.view.isLabelled(k.resource):
 		return step{do: wait}, o
-	case o.lastWrite != "" && isLater(o.lastWrite, m.ResourceVersion):
+	case o.latest != "" && isLater(o.latest, m.ResourceVersion):
 		return step{do: catchUp}, o
-	case !s.view.selects(k.mapping, m):
-		if m.Labels[k.keys.shard]+m.Labels[k.keys.drain] == "" {
-			return step{do: rest}, o
-		}
-		return step{do: leave, premise: isOutside}, o
 	}
+	o.latest = m.ResourceVersion
 	var next step
-	if k.main == nil {
+	switch {
+	case !s.view.selects(k.mapping, m) && m.Labels[k.keys.shard]+m.Labels[k.keys.drain] == "":
+		return step{do: rest}, o
+	case !s.view.selects(k.mapping, m):
+		return step{do: leave, premise: isOutside}, o
+	case k.main == nil:
 		next = step{do: follow}
-	} else {
+	default:
 		next, o = k.nextOfMain(m, o, s)
 	}
 	if shard := m.Labels[k.keys.shard]; next.do != rest && shard != "" && !s.view.live[shard] {

@@ -13,9 +13,9 @@ import (
 type object struct {
 	// found is the version that a resync has found to be misplaced and that no watch covers, or nil.
 	found *metav1.PartialObjectMetadata
-	// lastWrite is the resourceVersion of the last write by this process, or "" if the watches show it
-	// or none covers the object.
-	lastWrite string
+	// latest is the resourceVersion of the last version that this process has written or looked at, or
+	// "" if no watch covers the object. A watch that has just started can show an older one.
+	latest string
 	// released is set while the children of the object must follow it.
 	released release
 	// life is what is known of the object with one UID. An object with the same name that is created
@@ -68,7 +68,7 @@ type release struct {
 // isEmpty reports whether nothing is known that must be remembered.
 func (o object) isEmpty() bool {
 	l := o.life
-	return o.found == nil && o.lastWrite == "" && o.released.shard == "" && l.drain == (drain{}) && l.former == "" && l.children.to+l.children.at == "" && !l.children.isScattered
+	return o.found == nil && o.latest == "" && o.released.shard == "" && l.drain == (drain{}) && l.former == "" && l.children.to+l.children.at == "" && !l.children.isScattered
 }
 
 // lifeOf returns what is known of the object with this UID.

@@ -135,7 +135,7 @@ func (t *tracker) settleLocked(key types.NamespacedName, o object) object {
 	if o.found != nil || t.watches.find(key) != nil {
 		return o
 	}
-	o.lastWrite = ""
+	o.latest = ""
 	if t.watches.areComplete() { // it is gone, or at a live shard, which can create more children
 		o.life = life{}
 	}
