@@ -135,6 +135,17 @@ func (s *simulation) stepOfOthers(busy *sharder) {
 	}
 }
 
+// lead lets the leader renew its Lease, and then others take it.
+func (s *simulation) lead() {
+	for _, leads := range []bool{true, false} {
+		for _, p := range s.sharders {
+			if p.isLeader == leads {
+				p.lead()
+			}
+		}
+	}
+}
+
 // leading returns the process that is the leader, or one that is not.
 func (s *simulation) leading() *sharder {
 	for _, p := range s.sharders {
@@ -155,8 +166,8 @@ func (s *simulation) passTime() {
 	}
 	for i, p := range s.sharders {
 		p.isFrozen = shardCount+i == frozen
-		p.lead()
 	}
+	s.lead()
 	for i, p := range s.shards {
 		if i != frozen && !p.isDown {
 			p.until = s.world.now // it has renewed its Lease all the time
@@ -270,8 +281,8 @@ func (s *simulation) settleOnce(round int) {
 	}
 	for _, p := range s.sharders {
 		p.isFrozen = false
-		p.lead()
 	}
+	s.lead()
 	leader := s.leading()
 	for i := range shardCount {
 		leader.watchLease(i)
