@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -32,7 +33,7 @@ type stage struct {
 // newStage returns a stage with no objects. The shard has held its Lease since resourceVersion 100.
 func newStage(t *testing.T) *stage {
 	t.Helper()
-	s, err := New(&rest.Config{}, Options{Ring: "website", Kinds: []client.Object{&corev1.Secret{}}, Name: "web-0", Namespace: "web-system"})
+	s, err := New(&rest.Config{}, Options{Ring: "website", Kinds: []client.Object{&corev1.Secret{}}, Name: "web-0", Namespace: "web-system", LeaseDuration: time.Hour})
 	require.NoError(t, err)
 	s.acquired.Store(&coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{ResourceVersion: "100"}})
 	s.right.renewed(sinceStart())

@@ -120,10 +120,11 @@ func TestLostAnswerToTheFirstWrite(t *testing.T) {
 }
 
 // newLossy starts a controller and two agents, the first of which uses a proxy, and returns when
-// they work on four partitions.
+// they work on four partitions. The Leases last so long that an agent on a busy machine has time to
+// try again.
 func newLossy(t *testing.T) (c *cluster, proxy *faultproxy.Proxy, a, b *pod) {
 	t.Helper()
-	c = newCluster(t, long)
+	c = newCluster(t, 2*long)
 	c.through(func(p *faultproxy.Proxy) { proxy, a = p, c.agent("w-0") })
 	b = c.agent("w-1")
 	c.awaitJoined(a, b)
@@ -137,8 +138,8 @@ func TestLostAnswersToRenewals(t *testing.T) {
 	t.Parallel()
 	c, proxy, a, b := newLossy(t)
 	holder, events := c.holder(t, a), len(c.journal(t))
-	l := lose(proxy, 3, isLease)
-	c.awaitLost(l, 3)
+	l := lose(proxy, 2, isLease)
+	c.awaitLost(l, 2)
 	renewed := c.lease(t, a).Spec.RenewTime
 	require.EventuallyWithT(t, func(t *assert.CollectT) { assert.NotEqual(t, renewed, c.lease(t, a).Spec.RenewTime) }, patience, period)
 	c.await(4, a, b)
