@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -35,9 +36,13 @@ func (o *options) hasSecret(ctx context.Context, c client.Client) error {
 	if err != nil || mode != policy.ByWebhook || o.webhook.certDir != "" {
 		return nil //nolint:nilerr // registerAdmission reports it
 	}
-	if err := ensureSecret(ctx, c, o.namespace); err != nil {
+	err = ensureSecret(ctx, c, o.namespace)
+	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
 		return fmt.Errorf("there must be a Secret %s in namespace %s for the certificate of the webhooks: run kubectl create secret generic %s -n %s, or set --webhook-cert-dir: %w",
 			webhookName, o.namespace, webhookName, o.namespace, err)
+	}
+	if err != nil {
+		return fmt.Errorf("reading or creating the Secret %s in namespace %s: %w", webhookName, o.namespace, err)
 	}
 	return nil
 }

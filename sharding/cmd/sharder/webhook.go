@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -59,7 +60,7 @@ func (o *webhookOptions) validate() error {
 		o.bindPort, err = strconv.Atoi(port)
 	}
 	if err != nil {
-		return fmt.Errorf("--webhook-bind-address %q: %w: give an address as :9443", o.bindAddress, err)
+		return fmt.Errorf("--webhook-bind-address %q: %w: use an address such as :9443", o.bindAddress, err)
 	}
 	if o.bindPort < 1 || o.bindPort > 65535 {
 		return fmt.Errorf("--webhook-bind-address %q: give a port from 1 to 65535", o.bindAddress)
@@ -72,7 +73,7 @@ func (o *webhookOptions) validate() error {
 		return fmt.Errorf("--webhook-url: %w", err)
 	}
 	if to.Scheme != "https" || to.Hostname() == "" || to.User != nil || to.RawQuery != "" || to.Fragment != "" {
-		return fmt.Errorf("--webhook-url %q: give a URL as https://10.0.0.1:9443", o.url)
+		return fmt.Errorf("--webhook-url %q: use a URL such as https://10.0.0.1:9443", o.url)
 	}
 	o.host, o.url = to.Hostname(), strings.TrimSuffix(o.url, "/")
 	return nil
@@ -99,7 +100,7 @@ func (o *webhookOptions) serve(mgr manager.Manager, namespace string, rings *sha
 	options := webhook.Options{Host: o.bindHost, Port: o.bindPort, CertDir: o.certDir}
 	options.TLSOpts = []func(*tls.Config){func(c *tls.Config) { c.MinVersion = tls.VersionTLS13 }}
 	if o.certDir != "" {
-		installed.Bundle = o.authorities
+		installed.Bundle = o.authorities()
 	} else {
 		certificate, err := o.keepCertificate(mgr, namespace)
 		if err != nil {
@@ -126,14 +127,18 @@ func (o *webhookOptions) keepCertificate(mgr manager.Manager, namespace string) 
 	return certificate, err
 }
 
-// authorities returns the authorities in the directory of the certificate, or nil if the file cannot
-// be read.
-func (o *webhookOptions) authorities() []byte {
-	bundle, err := os.ReadFile(filepath.Join(o.certDir, authorityFile))
-	if err != nil {
-		return nil
+// authorities returns a function that returns the authorities in the directory of the certificate, or
+// nil if there are none. While the file cannot be read, the last ones count.
+func (o *webhookOptions) authorities() func() []byte {
+	var last atomic.Pointer[[]byte]
+	return func() []byte {
+		bundle, err := os.ReadFile(filepath.Join(o.certDir, authorityFile))
+		if known := last.Load(); err != nil && !errors.Is(err, os.ErrNotExist) && known != nil {
+			return *known
+		}
+		last.Store(&bundle)
+		return bundle
 	}
-	return bundle
 }
 
 // ensureSecret creates the Secret of the certificate if it does not exist. The manifests contain it,

@@ -106,7 +106,7 @@ func (t *tracker) apply(ctx context.Context, v *view, key types.NamespacedName, 
 	case park:
 		return t.park(ctx, m, s.to)
 	case moveChildren:
-		t.of.children.add(move{of: t, main: m, from: s.from, to: s.to})
+		t.of.children.add(move{of: t, main: m, to: s.to})
 	case awaitMove:
 		t.of.moves.await(t, key)
 	case reportLate:
@@ -200,19 +200,16 @@ func (t *tracker) startDrain(ctx context.Context, v *view, m *metav1.PartialObje
 		}
 		return err
 	}
-	t.change(key, func(o object) object { return o.taken(m.Labels[t.keys.shard], false, m.UID) })
-	t.of.metrics.drains.WithLabelValues(t.of.name, t.resource.Group, t.resource.Resource).Inc()
+	if m.Labels[t.keys.shard] != "" {
+		t.of.metrics.drains.WithLabelValues(t.of.name, t.resource.Group, t.resource.Resource).Inc()
+	}
 	t.queue.AddAfter(key, confirmAfter)
 	return nil
 }
 
 // park takes an object from its dead shard without assigning it, so that its children can move.
 func (t *tracker) park(ctx context.Context, m *metav1.PartialObjectMetadata, to string) error {
-	if err := t.writeAndForget(ctx, m, change{labels: map[string]*string{t.keys.shard: nil, t.keys.drain: &to}}); err != nil {
-		return err
-	}
-	t.change(keyFor(m), func(o object) object { return o.taken(m.Labels[t.keys.shard], true, m.UID) })
-	return nil
+	return t.writeAndForget(ctx, m, change{labels: map[string]*string{t.keys.shard: nil, t.keys.drain: &to}})
 }
 
 // follow assigns a child to the shard of the object that controls it. If that object's shard is gone,

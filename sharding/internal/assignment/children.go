@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -15,7 +14,8 @@ import (
 )
 
 // children moves the children of main objects before the main objects themselves. Pending moves are
-// batched: one list per shard and resource finds the children of all of them.
+// batched: one list per resource finds the children of all of them. It lists the children of all
+// shards, because policies place the ones that no shard creates by the table of that time.
 type children struct {
 	of *assigner
 
@@ -28,17 +28,14 @@ type children struct {
 type move struct {
 	of   *tracker
 	main *metav1.PartialObjectMetadata
-	// from is the shard that has the children, or "" if it is unknown.
-	from, to string
-	// mainMoved is set if the object itself has already moved.
-	mainMoved bool
+	to   string
+	// after is the shard that has released the object, if the object itself has already moved, and ""
+	// otherwise.
+	after string
 }
 
-// batch is a set of moves from the same shard.
-type batch struct {
-	from  string
-	moves map[types.UID]*result
-}
+// batch is a set of moves, by the UIDs of the main objects.
+type batch map[types.UID]*result
 
 // result is the outcome of a move.
 type result struct {
@@ -70,33 +67,26 @@ func (c *children) run(ctx context.Context) {
 			return
 		case <-c.wake:
 		}
-		for _, b := range c.take() {
-			c.move(ctx, b)
-		}
+		c.move(ctx, c.take())
 	}
 }
 
-// take removes and returns the pending moves, by the shard that has the children.
-func (c *children) take() map[string]*batch {
+// take removes and returns the pending moves.
+func (c *children) take() batch {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	batches := map[string]*batch{}
+	b := batch{}
 	for uid, m := range c.waiting {
-		b := batches[m.from]
-		if b == nil {
-			b = &batch{from: m.from, moves: map[types.UID]*result{}}
-			batches[m.from] = b
-		}
-		b.moves[uid] = &result{move: m, versions: map[string]string{}}
+		b[uid] = &result{move: m, versions: map[string]string{}}
 	}
 	clear(c.waiting)
-	return batches
+	return b
 }
 
 // move moves the children of a batch and enqueues the main objects.
-func (c *children) move(ctx context.Context, b *batch) {
+func (c *children) move(ctx context.Context, b batch) {
 	done := map[*tracker]bool{}
-	for _, r := range b.moves {
+	for _, r := range b {
 		all, err := c.of.controlledBy(r.of)
 		if err != nil {
 			r.fail(err)
@@ -111,28 +101,25 @@ func (c *children) move(ctx context.Context, b *batch) {
 			}
 		}
 	}
-	for _, r := range b.moves {
+	for _, r := range b {
 		key := keyFor(r.main)
 		if r.err != nil {
 			c.of.handleError(ctx, r.of, key, r.err)
-			if !r.mainMoved {
-				r.of.changeChildren(r.main, childrenMove.failed)
-			}
 			r.of.queue.AddRateLimited(key)
 			continue
 		}
-		if r.mainMoved {
-			r.of.forgetRelease(key, r.from)
+		if r.after != "" {
+			r.of.forgetRelease(key, r.after)
 			continue
 		}
-		r.of.changeChildren(r.main, func(c childrenMove) childrenMove { return c.moved(r.to, r.versions) })
+		r.of.changeChildren(r.main, func(c childrenMove) childrenMove { return c.done(r.to, r.versions) })
 		r.of.queue.Add(key)
 	}
 }
 
 // fail records an error for all moves that may have children of a resource.
-func (b *batch) fail(of *tracker, err error) {
-	for _, r := range b.moves {
+func (b batch) fail(of *tracker, err error) {
+	for _, r := range b {
 		if slices.Contains(r.of.main.ControlledResources, of.resource) {
 			r.fail(err)
 		}
@@ -141,14 +128,14 @@ func (b *batch) fail(of *tracker, err error) {
 
 // moveAll moves the children of a batch that belong to one resource. It lists them from etcd, so
 // that it does not miss any that the shard created before it released the main object.
-func (c *children) moveAll(ctx context.Context, of *tracker, b *batch) error {
+func (c *children) moveAll(ctx context.Context, of *tracker, b batch) error {
 	v := c.of.current()
 	limit := make(chan struct{}, c.of.Concurrency)
 	var writes sync.WaitGroup
 	defer writes.Wait()
 	return of.api.list(ctx, of.childSelector(v, b), func(child *metav1.PartialObjectMetadata) error {
 		owner := metav1.GetControllerOf(child)
-		if owner == nil || b.moves[owner.UID] == nil {
+		if owner == nil || b[owner.UID] == nil {
 			return nil
 		}
 		if child.Labels[of.keys.shard] == "" && (!v.isLabelled(of.resource) || !v.selects(of.mapping, child)) {
@@ -157,7 +144,7 @@ func (c *children) moveAll(ctx context.Context, of *tracker, b *batch) error {
 		limit <- struct{}{}
 		writes.Go(func() {
 			defer func() { <-limit }()
-			b.moves[owner.UID].take(ctx, of, child)
+			b[owner.UID].take(ctx, of, child)
 		})
 		return nil
 	})
@@ -166,25 +153,15 @@ func (c *children) moveAll(ctx context.Context, of *tracker, b *batch) error {
 // childSelector returns a selector that matches at least all children of a batch. Without a policy,
 // or if a policy was skipped, it also matches objects without a label: the shard may have created
 // them just before it released their main object.
-func (t *tracker) childSelector(v *view, b *batch) string {
-	isLabelled := v.isUnderPolicy() && !t.hasBare(b)
-	switch {
-	case isLabelled && b.from == "":
+func (t *tracker) childSelector(v *view, b batch) string {
+	if v.isUnderPolicy() && !t.hasBare(b) {
 		return t.keys.shard
-	case isLabelled:
-		return t.keys.shard + "=" + b.from
-	case b.from == "":
-		return ""
 	}
-	others := slices.DeleteFunc(v.liveNames(), func(name string) bool { return name == b.from })
-	if len(others) == 0 {
-		return ""
-	}
-	return t.keys.shard + " notin (" + strings.Join(others, ",") + ")"
+	return ""
 }
 
 // hasBare reports whether a child of a batch may have no label.
-func (t *tracker) hasBare(b *batch) bool {
+func (t *tracker) hasBare(b batch) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	bare := t.watches.bare
@@ -193,7 +170,7 @@ func (t *tracker) hasBare(b *batch) bool {
 	}
 	return !bare.synced() || slices.ContainsFunc(bare.list(), func(m *metav1.PartialObjectMetadata) bool {
 		ref := metav1.GetControllerOf(m)
-		return ref != nil && b.moves[ref.UID] != nil
+		return ref != nil && b[ref.UID] != nil
 	})
 }
 

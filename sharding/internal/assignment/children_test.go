@@ -11,10 +11,12 @@ import (
 func TestVersionsOfChildrenAreKept(t *testing.T) {
 	t.Parallel()
 	first := map[string]string{"configmaps": "99", "services": "100"}
-	c := childrenMove{}.moved("web-1", first)
-	c = c.moved("web-1", map[string]string{"configmaps": "101"}).moved("web-1", map[string]string{})
+	c := childrenMove{}.begun("web-1").done("web-1", first)
+	c = c.begun("web-1").done("web-1", map[string]string{"configmaps": "101"}).done("web-1", map[string]string{})
 	assert.Equal(t, map[string]string{"configmaps": "101", "services": "100"}, c.versions)
 	assert.Equal(t, map[string]string{"configmaps": "99", "services": "100"}, first, "values are not shared")
-	c = c.moved("web-2", map[string]string{"services": "90"})
-	assert.Equal(t, map[string]string{"services": "90"}, c.versions, "they are at another shard")
+	c = c.begun("web-2")
+	assert.Equal(t, childrenMove{to: "web-2"}, c, "they move on")
+	assert.Equal(t, c, c.done("web-1", first), "a late result")
+	assert.Equal(t, childrenMove{to: "web-1"}, c.begun("web-1"), "some may be at web-2")
 }

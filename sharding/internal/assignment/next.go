@@ -55,8 +55,6 @@ type step struct {
 	// to is the shard that gets the object, and why the reason for a move.
 	to  string
 	why handover.Why
-	// from is the shard that has the children, or "" if it is unknown.
-	from string
 	// versions are the versions of the children that the next shard must have seen.
 	versions map[string]string
 	// after is the delay before the next step at the latest. It is zero if only an event can change the
@@ -82,12 +80,12 @@ func (k *kind) next(m *metav1.PartialObjectMetadata, o object, s situation) (ste
 		return step{do: wait}, o
 	case o.latest != "" && isLater(o.latest, m.ResourceVersion):
 		return step{do: catchUp}, o
+	case !s.view.selects(k.mapping, m) && m.Labels[k.keys.shard]+m.Labels[k.keys.drain] == "":
+		return step{do: rest}, o
 	}
 	o.latest = m.ResourceVersion
 	var next step
 	switch {
-	case !s.view.selects(k.mapping, m) && m.Labels[k.keys.shard]+m.Labels[k.keys.drain] == "":
-		return step{do: rest}, o
 	case !s.view.selects(k.mapping, m):
 		return step{do: leave, premise: isOutside}, o
 	case k.main == nil:
@@ -104,9 +102,8 @@ func (k *kind) next(m *metav1.PartialObjectMetadata, o object, s situation) (ste
 // nextOfMain returns the next step for a main object.
 func (k *kind) nextOfMain(m *metav1.PartialObjectMetadata, o object, s situation) (step, object) {
 	o.life = o.lifeOf(m.UID)
-	children := &o.life.children
 	if s.view.live[m.Labels[k.keys.shard]] {
-		*children = childrenMove{} // the shard can create more children
+		o.life.isOfDead, o.life.children = false, childrenMove{} // the shard can create more children
 	}
 	d := k.decide(m, o.life, s)
 	next := step{to: d.Shard, why: d.Why}
@@ -117,7 +114,7 @@ func (k *kind) nextOfMain(m *metav1.PartialObjectMetadata, o object, s situation
 			next.do = undrain // another client has set an empty drain label
 		}
 	case handover.Assign:
-		next.do, next.versions = assign, children.versions
+		next.do, next.versions = assign, o.life.children.versions
 		if o.life.isOfDead {
 			next.why = handover.Dead
 		}
@@ -126,13 +123,9 @@ func (k *kind) nextOfMain(m *metav1.PartialObjectMetadata, o object, s situation
 	case handover.Undrain:
 		next.do = undrain
 	case handover.Park:
-		next.do = park
+		next.do, o.life.isOfDead, o.life.drain = park, true, drain{}
 	case handover.MoveChildren:
-		*children = children.attempt(d.Shard)
-		next.do = moveChildren
-		if !children.isScattered {
-			next.from = o.life.former
-		}
+		next.do, o.life.children = moveChildren, o.life.children.begun(d.Shard)
 	case handover.Wait:
 		next.do, next.after = await(&o.life, d)
 	}
@@ -169,7 +162,7 @@ func (k *kind) decide(m *metav1.PartialObjectMetadata, l life, s situation) hand
 	}
 	belongs := v.table.Of(place.Key(*k.main, m.Labels, place.Main(k.mapping.GroupVersionKind.GroupKind(), m.Namespace, m.Name)))
 	d := handover.Decide(o, belongs, rules)
-	if d.Action == handover.MoveChildren && l.children.at == d.Shard {
+	if d.Action == handover.MoveChildren && l.children.isDone && l.children.to == d.Shard {
 		o.ChildrenMoved = true
 		return handover.Decide(o, belongs, rules)
 	}

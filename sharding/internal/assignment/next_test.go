@@ -76,7 +76,7 @@ func TestNextStepOfEachState(t *testing.T) {
 	other.view = viewOf(nil, []string{"web-0", "web-1"})
 	of := func(l life) object { l.uid = "u"; return object{life: l} }
 	const to = "web-1"
-	moved := childrenMove{to: to, at: to, versions: map[string]string{"configmaps": "9"}}
+	moved := childrenMove{to: to, isDone: true, versions: map[string]string{"configmaps": "9"}}
 	balance := handover.Balance
 	for name, tc := range map[string]struct {
 		labels map[string]string
@@ -96,19 +96,17 @@ func TestNextStepOfEachState(t *testing.T) {
 		"drained for too long":                    {draining("web-0", to), of(life{drain: drain{to: to, since: since.Add(-time.Minute)}}), s.situation, step{do: reportLate, to: to, why: balance}, of(life{drain: drain{to: to, since: since.Add(-time.Minute), isLate: true}})},
 		"drained for too long, and reported":      {draining("web-0", to), of(life{drain: drain{to: to, since: since.Add(-time.Minute), isLate: true}}), s.situation, step{do: wait, to: to, why: balance}, of(life{drain: drain{to: to, since: since.Add(-time.Minute), isLate: true}})},
 		"drained, and belongs to its shard":       {draining(to, "web-0"), object{}, s.situation, step{do: undrain}, object{}},
-		"parked":                                  {parked(to), of(life{former: "web-0"}), s.situation, step{do: moveChildren, to: to, why: handover.Released, from: "web-0"}, of(life{former: "web-0", children: childrenMove{to: to}})},
-		"parked, its shard is unknown":            {parked(to), object{}, s.situation, step{do: moveChildren, to: to, why: handover.Released}, of(life{children: childrenMove{to: to}})},
-		"parked, an attempt failed":               {parked(to), of(life{former: "web-0", children: childrenMove{to: to}.failed()}), s.situation, step{do: moveChildren, to: to, why: handover.Released}, of(life{former: "web-0", children: childrenMove{to: to, isScattered: true}})},
-		"parked, an attempt had another target":   {parked(to), of(life{former: "web-0", children: childrenMove{to: "web-0"}}), s.situation, step{do: moveChildren, to: to, why: handover.Released}, of(life{former: "web-0", children: childrenMove{to: to, isScattered: true}})},
-		"parked, its children have moved":         {parked(to), of(life{former: "web-0", children: moved}), s.situation, step{do: assign, to: to, why: handover.Released, versions: moved.versions}, of(life{former: "web-0", children: moved})},
-		"parked, its children are elsewhere":      {parked("web-0"), of(life{children: moved}), s.situation, step{do: moveChildren, to: "web-0", why: handover.Released}, of(life{children: childrenMove{to: "web-0", isScattered: true, at: to, versions: moved.versions}})},
+		"parked":                                  {parked(to), object{}, s.situation, step{do: moveChildren, to: to, why: handover.Released}, of(life{children: childrenMove{to: to}})},
+		"parked, its children move":               {parked(to), of(life{children: childrenMove{to: to}}), s.situation, step{do: moveChildren, to: to, why: handover.Released}, of(life{children: childrenMove{to: to}})},
+		"parked, its children have moved":         {parked(to), of(life{children: moved}), s.situation, step{do: assign, to: to, why: handover.Released, versions: moved.versions}, of(life{children: moved})},
+		"parked, its children are elsewhere":      {parked("web-0"), of(life{children: moved}), s.situation, step{do: moveChildren, to: "web-0", why: handover.Released}, of(life{children: childrenMove{to: "web-0"}})},
 		"parked for a dead shard":                 {parked("web-9"), object{}, s.situation, step{do: startDrain, to: to, why: handover.Released}, object{}},
 		"parked, without shards":                  {parked("web-9"), object{}, empty, step{do: rest}, object{}},
-		"at a dead shard":                         {at("web-2"), object{}, s.situation, step{do: park, premise: isGone, to: to, why: handover.Dead}, object{}},
-		"parked as its shard was dead":            {parked(to), of(life{former: "web-2", isOfDead: true, children: moved}), s.situation, step{do: assign, to: to, why: handover.Dead, versions: moved.versions}, of(life{former: "web-2", isOfDead: true, children: moved})},
+		"at a dead shard":                         {at("web-2"), object{}, s.situation, step{do: park, premise: isGone, to: to, why: handover.Dead}, of(life{isOfDead: true})},
+		"parked as its shard was dead":            {parked(to), of(life{isOfDead: true, children: moved}), s.situation, step{do: assign, to: to, why: handover.Dead, versions: moved.versions}, of(life{isOfDead: true, children: moved})},
 		"at a dead shard, without shards":         {at("web-2"), object{}, empty, step{do: rest}, object{}},
 		"at a live shard, which creates children": {at(to), of(life{children: moved}), s.situation, step{do: rest}, object{}},
-		"of another UID":                          {at("web-0"), object{life: life{uid: "before", former: "web-1", children: moved}}, s.situation, step{do: startDrain, to: to, why: balance}, object{}},
+		"of another UID":                          {at("web-0"), object{life: life{uid: "before", isOfDead: true, children: moved}}, s.situation, step{do: startDrain, to: to, why: balance}, object{}},
 		"older than the latest version":           {at("web-0"), object{latest: "11"}, s.situation, step{do: catchUp}, object{latest: "11"}},
 		"as the latest version":                   {at(to), object{latest: "10"}, s.situation, step{do: rest}, object{}},
 		"of a resource that is not labelled":      {at("web-0"), object{}, other, step{do: wait}, object{}},
@@ -182,12 +180,13 @@ func TestDrainIsTimedFromItsFirstVersion(t *testing.T) {
 	t.Parallel()
 	begin := time.Unix(1000, 0)
 	later := begin.Add(time.Second)
-	known := object{}.drained("web-1", "u", begin).taken("web-0", false, "u")
-	assert.Equal(t, life{uid: "u", drain: drain{to: "web-1", since: begin}, former: "web-0"}, known.life)
+	known := object{}.drained("web-1", "u", begin)
+	assert.Equal(t, life{uid: "u", drain: drain{to: "web-1", since: begin}}, known.life)
 	assert.Equal(t, known, known.drained("web-1", "u", later))
-	parked := known.drained("web-2", "u", later).taken("", false, "u")
-	assert.Equal(t, life{uid: "u", drain: drain{to: "web-2", since: later}, former: "web-0"}, parked.life, "its shard is remembered")
+	assert.Equal(t, life{uid: "u", drain: drain{to: "web-2", since: later}}, known.drained("web-2", "u", later).life)
 	assert.Equal(t, life{uid: "new", drain: drain{to: "web-1", since: later}}, known.drained("web-1", "new", later).life)
-	assert.True(t, parked.undrained("u").isEmpty())
+	assert.True(t, known.undrained("u").isEmpty())
+	dead := object{life: life{uid: "u", isOfDead: true}}
+	assert.Equal(t, dead, dead.drained("web-1", "u", later), "no shard has to release it")
 	assert.Equal(t, known, known.undrained("before"))
 }

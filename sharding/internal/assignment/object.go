@@ -28,9 +28,7 @@ type life struct {
 	uid types.UID
 	// drain is the drain that the watch shows, or the zero value.
 	drain drain
-	// former is the shard from which this process takes the object, or "" if another process did. Until
-	// the object moves, no other process moves its children. isOfDead is set if the shard was dead.
-	former   string
+	// isOfDead is set if this process has parked the object, because its shard is dead.
 	isOfDead bool
 	// children describe the move of its children before it.
 	children childrenMove
@@ -44,16 +42,13 @@ type drain struct {
 	isLate bool
 }
 
-// childrenMove describes where the children of an object are that moves.
+// childrenMove records how far the children of a parked object have moved.
 type childrenMove struct {
-	// to is the target of the last attempt to move them, or "" if there was none.
+	// to is the shard to which they move, or "" if no move has begun.
 	to string
-	// isScattered is set if children may be elsewhere than at their former shard, because an attempt
-	// failed or an earlier one had another target.
-	isScattered bool
-	// at is the shard to which all of them have moved, or "", and versions are their latest
-	// resourceVersions there, by resource.
-	at       string
+	// isDone is set when all of them have moved, and versions are their latest resourceVersions then, by
+	// resource.
+	isDone   bool
 	versions map[string]string
 }
 
@@ -68,7 +63,7 @@ type release struct {
 // isEmpty reports whether nothing is known that must be remembered.
 func (o object) isEmpty() bool {
 	l := o.life
-	return o.found == nil && o.latest == "" && o.released.shard == "" && l.drain == (drain{}) && l.former == "" && l.children.to+l.children.at == "" && !l.children.isScattered
+	return o.found == nil && o.latest == "" && o.released.shard == "" && l.drain == (drain{}) && !l.isOfDead && l.children.to == ""
 }
 
 // lifeOf returns what is known of the object with this UID.
@@ -82,17 +77,11 @@ func (o object) lifeOf(uid types.UID) life {
 // drained returns the object after the watch of drains has shown a version of it.
 func (o object) drained(to string, uid types.UID, now time.Time) object {
 	o.life = o.lifeOf(uid)
+	if o.life.isOfDead {
+		return o // no shard has to release it
+	}
 	if o.life.drain.to != to || o.life.drain.since.IsZero() {
 		o.life.drain = drain{to: to, since: now}
-	}
-	return o
-}
-
-// taken returns the object after this process has begun to take it from a shard, which may be dead.
-func (o object) taken(shard string, isDead bool, uid types.UID) object {
-	o.life = o.lifeOf(uid)
-	if shard != "" {
-		o.life.former, o.life.isOfDead = shard, isDead
 	}
 	return o
 }
@@ -100,36 +89,32 @@ func (o object) taken(shard string, isDead bool, uid types.UID) object {
 // undrained returns the object after the watch of drains has shown that it is not drained any more.
 func (o object) undrained(uid types.UID) object {
 	if o.life.uid == uid {
-		o.life.drain, o.life.former, o.life.isOfDead = drain{}, "", false
+		o.life.drain, o.life.isOfDead = drain{}, false
 	}
 	return o
 }
 
-// attempt returns the move of children after an attempt to move them to a shard.
-func (c childrenMove) attempt(to string) childrenMove {
-	c.isScattered = c.isScattered || c.to != "" && c.to != to
-	c.to = to
-	return c
+// begun returns the move after an attempt to move the children to a shard.
+func (c childrenMove) begun(to string) childrenMove {
+	if c.to == to {
+		return c
+	}
+	return childrenMove{to: to}
 }
 
-// moved returns the move of children after all of them have moved to a shard, with these versions. It
-// keeps later versions of an earlier attempt, which may have moved all the children there were.
-func (c childrenMove) moved(to string, versions map[string]string) childrenMove {
+// done returns the move after all children have moved to a shard, with these versions. It keeps later
+// versions of an earlier attempt, which may have moved all the children there were. A result for
+// another shard than the last one does not count.
+func (c childrenMove) done(to string, versions map[string]string) childrenMove {
+	if c.to != to {
+		return c
+	}
 	versions = maps.Clone(versions)
-	if c.at == to {
-		for resource, version := range c.versions {
-			if isLater(version, versions[resource]) {
-				versions[resource] = version
-			}
+	for resource, version := range c.versions {
+		if isLater(version, versions[resource]) {
+			versions[resource] = version
 		}
 	}
-	c.at, c.versions = to, versions
-	return c
-}
-
-// failed returns the move of children after an attempt has failed. It is unknown which of them have
-// moved, because a response may have been lost.
-func (c childrenMove) failed() childrenMove {
-	c.isScattered = true
+	c.isDone, c.versions = true, versions
 	return c
 }

@@ -25,7 +25,7 @@ func (t *tracker) followUp(ctx context.Context, key types.NamespacedName) error 
 	case m.Labels[t.keys.shard] == "":
 		t.queue.AddAfter(key, retryPeriod)
 	default:
-		t.of.children.add(move{of: t, main: m, from: g.shard, to: m.Labels[t.keys.shard], mainMoved: true})
+		t.of.children.add(move{of: t, main: m, to: m.Labels[t.keys.shard], after: g.shard})
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package assignment
 
 import (
+	"errors"
 	"flag"
 	"maps"
 	"slices"
@@ -53,7 +54,11 @@ func TestEveryMutantIsFound(t *testing.T) {
 			m := mutants[name]
 			first, count := found.Seeds(name, *search, mutantSchedules)
 			seed, err := explore(first, count, m)
-			if assert.Error(t, err, "the simulation does not detect this mutant; try -search") {
+			for err != nil && !errors.Is(err, m.breaks) && seed+1 < first+uint64(count) { // it breaks another promise, too
+				first = seed + 1
+				seed, err = explore(first, count, m)
+			}
+			if assert.ErrorIs(t, err, m.breaks, "the simulation does not detect this mutant; try -search") {
 				t.Logf("found with seed %d: %v", seed, err)
 			}
 			_, err = explore(seed, 1, mutant{narrow: m.narrow, settles: m.settles})
@@ -69,18 +74,17 @@ func explore(first uint64, count int, m mutant) (seed uint64, broken error) {
 
 // found has the seeds of schedules that detect mutants.
 var found = schedules.Recorded{ //nolint:gochecknoglobals // a constant
-	"children: a failed attempt is forgotten":                     352,
-	"children: they are where they were":                          352,
+	"children: they are where they were":                          184,
 	"children: where they are is forgotten":                       1,
-	"death: after a second":                                       323,
-	"premise: a shard that is not in the table is dead":           1679,
-	"premise: it holds for ever":                                  4983,
-	"resync: never":                                               0,
-	"shard: acknowledges any version":                             1851,
-	"shard: acknowledges while it acts":                           153,
-	"shard: acts at once when it returns":                         3238,
-	"shard: acts on the version that it has released":             1124,
-	"shard: acts past its Lease":                                  22716,
-	"shard: trusts what its cache has from before it had a Lease": 525,
-	"write: without a test of labels":                             491,
+	"death: after a second":                                       851,
+	"premise: a shard that is not in the table is dead":           4631,
+	"premise: it holds for ever":                                  113700,
+	"resync: never":                                               1,
+	"shard: acknowledges any version":                             87,
+	"shard: acknowledges while it acts":                           32,
+	"shard: acts at once when it returns":                         682,
+	"shard: acts on the version that it has released":             90,
+	"shard: acts past its Lease":                                  894,
+	"shard: trusts what its cache has from before it had a Lease": 4156,
+	"write: without a test of labels":                             169,
 }

@@ -1,6 +1,7 @@
 package assignment
 
 import (
+	"slices"
 	"strconv"
 	"time"
 
@@ -110,7 +111,7 @@ func (s *shard) holds() bool {
 }
 
 // keepLease renews or acquires the Lease, and begins to act if it may.
-func (s *shard) keepLease(isLost bool) {
+func (s *shard) keepLease() {
 	l, sent := s.lease(), s.world.now
 	switch {
 	case s.holds():
@@ -126,23 +127,14 @@ func (s *shard) keepLease(isLost bool) {
 		s.world.record("%s acquires its Lease", s.name())
 	}
 	l.version++
-	if !isLost {
-		s.until = sent.Add(renewDeadline)
-	}
+	s.until = sent.Add(renewDeadline)
 	if waited := sent.Sub(s.since); s.mutant.returnsAtOnce || waited >= returnMax || waited >= returnMin && !s.hasObjects() {
 		s.isAtWork = true
 	}
 }
 
 func (s *shard) hasObjects() bool {
-	for _, isChild := range []bool{false, true} {
-		for _, m := range s.world.all(isChild) {
-			if m.Labels[shardKey] == s.name() {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.world.all(false), s.owns)
 }
 
 // observe lets the cache see the next version of an object, or the last one.
@@ -181,6 +173,11 @@ func (s *shard) start(name string) {
 	if !isLater(m.ResourceVersion, strconv.Itoa(s.sinceVersion)) && !s.mutant.trustsOldCache {
 		if live := s.world.get(id{false, name}); live == nil || live.UID != m.UID || !s.owns(live) || live.Labels[drainKey] != "" {
 			return
+		}
+	}
+	for _, other := range s.shards {
+		if p, isWorking := other.work[name]; isWorking && p.uid == m.UID && !s.world.now.After(other.until) {
+			s.world.breaks(errS1, "%s begins to act on %s, on which %s acts", s.name(), name, other.name())
 		}
 	}
 	s.passages++

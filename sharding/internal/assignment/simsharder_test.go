@@ -38,8 +38,10 @@ type sharder struct {
 	watches    []*simulatedWatch
 	// sightings are what the process has seen of the Leases.
 	sightings [shardCount]sighting
-	// isBusy is set while the process waits for an answer of the API server.
-	isBusy bool
+	// busy counts the answers of the API server for which the process waits. isReading is set while it
+	// reads a Lease, for all objects that need the answer, and isMoving while it moves children.
+	busy                int
+	isReading, isMoving bool
 }
 
 // sighting is since when a Lease has been as it is.
@@ -101,7 +103,7 @@ const (
 // lead renews or acquires the Lease of the leader, or gives up.
 func (s *sharder) lead() {
 	now, w := s.world.now, s.world
-	if s.isLost && !s.isBusy {
+	if s.isLost && s.busy == 0 {
 		s.restart()
 	}
 	switch {
@@ -109,7 +111,7 @@ func (s *sharder) lead() {
 		s.leadsUntil, w.leadUntil = now.Add(leaderDeadline), now.Add(leaderDuration)
 	case s.isLeader && now.After(s.leadsUntil):
 		s.isLost = true
-		if !s.isBusy {
+		if s.busy == 0 {
 			s.restart()
 		}
 	case !s.isLeader && !s.isFrozen && now.After(w.leadUntil):
@@ -126,18 +128,20 @@ func (s *sharder) step() {
 	if !s.isLeader || s.isFrozen || s.isLost {
 		return
 	}
-	choice := s.choices.Next(16)
+	choice := s.choices.Next(18)
 	switch {
 	case choice < 4:
 		s.deliverAll()
-	case choice < 6 || s.isBusy:
+	case choice < 6:
 		s.deliver(s.choices.Next(max(len(s.watches), 1)), choice == 5)
-	case choice < 12:
+	case choice < 11:
 		s.process(choice)
+	case choice < 14:
 		s.moveChildren()
-	case choice < 13:
-		s.look()
 	case choice < 15:
+		s.look()
+	case s.busy > 0:
+	case choice < 17:
 		for i := range shardCount {
 			s.watchLease(i)
 		}
@@ -208,7 +212,7 @@ func (s *sharder) writeTable() {
 
 // process processes one of the objects in the queues.
 func (s *sharder) process(n int) {
-	if s.assigner.view == nil {
+	if s.assigner.view == nil || s.isReading {
 		return
 	}
 	q := s.queues[0]
@@ -220,7 +224,7 @@ func (s *sharder) process(n int) {
 	}
 	t := s.tracked()[q.index()]
 	s.misremember(t)
-	t.processNext(s.assigner.ctx)
+	t.processNext(t.of.ctx)
 	s.misremember(t)
 }
 
@@ -234,11 +238,15 @@ func (s *sharder) misremember(t *tracker) {
 	}
 }
 
+// moveChildren moves the children of one batch, unless it is doing so.
 func (s *sharder) moveChildren() {
-	batches := s.assigner.children.take()
-	for _, from := range slices.Sorted(maps.Keys(batches)) {
-		s.assigner.children.move(s.assigner.ctx, batches[from])
+	if s.isMoving {
+		return
 	}
+	s.isMoving = true
+	a := s.assigner
+	a.children.move(a.ctx, a.children.take())
+	s.isMoving = false
 }
 
 func (s *sharder) resync() {
@@ -438,9 +446,9 @@ func (a *simulatedAPI) follow(_ context.Context, selector string, strip func(*me
 
 // wait lets others act while the process waits for an answer.
 func (s *sharder) wait() {
-	s.isBusy = true
-	s.interleave(s)
-	s.isBusy = false
+	s.busy++
+	s.interleave()
+	s.busy--
 }
 
 // leaseReader reads Leases for a process.
@@ -455,6 +463,8 @@ type oneLease struct {
 }
 
 func (l oneLease) Get(_ context.Context, name string, _ metav1.GetOptions) (*coordinationv1.Lease, error) {
+	l.of.isReading = true
+	defer func() { l.of.isReading = false }()
 	l.of.wait()
 	holder := ""
 	if l.of.world.leases[slices.Index(shardNames, name)].isHeld && !l.of.mutant.ignoresLeases {
@@ -473,8 +483,8 @@ type queue struct {
 	of        *sharder
 	isOfChild bool
 	items     []item
-	// taken is the object that is being processed.
-	taken *types.NamespacedName
+	// taken are the objects that are being processed.
+	taken []types.NamespacedName
 }
 
 // item is an object in a queue, which is due at a time.
@@ -494,16 +504,13 @@ func (q *queue) index() int {
 
 // take chooses the nth object that is due, and reports whether there is one.
 func (q *queue) take(n int) bool {
-	if q.taken != nil {
-		return false
-	}
-	due := slices.DeleteFunc(slices.Clone(q.items), func(i item) bool { return i.due.After(q.of.world.now) })
+	due := slices.DeleteFunc(slices.Clone(q.items), func(i item) bool { return i.due.After(q.of.world.now) || slices.Contains(q.taken, i.key) })
 	if len(due) == 0 {
 		return false
 	}
 	key := due[n%len(due)].key
 	q.items = slices.DeleteFunc(q.items, func(i item) bool { return i.key == key && !i.due.After(q.of.world.now) })
-	q.taken = &key
+	q.taken = append(q.taken, key)
 	return true
 }
 
@@ -519,10 +526,14 @@ func (q *queue) AddAfter(key types.NamespacedName, after time.Duration) {
 func (q *queue) Add(key types.NamespacedName)            { q.AddAfter(key, 0) }
 func (q *queue) AddRateLimited(key types.NamespacedName) { q.AddAfter(key, retryPeriod) }
 func (q *queue) Forget(types.NamespacedName)             {}
-func (q *queue) Done(types.NamespacedName)               { q.taken = nil }
+
+// Done ends the processing of an object.
+func (q *queue) Done(key types.NamespacedName) {
+	q.taken = slices.DeleteFunc(q.taken, func(other types.NamespacedName) bool { return other == key })
+}
 
 // Get returns the object that was taken.
-func (q *queue) Get() (types.NamespacedName, bool) { return *q.taken, false }
+func (q *queue) Get() (types.NamespacedName, bool) { return q.taken[len(q.taken)-1], false }
 
 // noEvents discards events.
 type noEvents struct{}

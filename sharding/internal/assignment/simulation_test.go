@@ -98,7 +98,7 @@ func (s *simulation) reset(bytes []byte, traced bool) {
 	}
 	for _, p := range s.shards {
 		p.restart()
-		p.keepLease(false)
+		p.keepLease()
 		p.isAtWork = true
 	}
 	s.world.table = 1 + s.choices.Next(1<<shardCount-1)
@@ -113,10 +113,7 @@ func (s *simulation) reset(bytes []byte, traced bool) {
 }
 
 // step lets one actor act.
-func (s *simulation) step() { s.stepOfOthers(nil) }
-
-// stepOfOthers lets one actor act. The process busy waits for an answer, if it is not nil.
-func (s *simulation) stepOfOthers(busy *sharder) {
+func (s *simulation) step() {
 	switch who := s.choices.Next(32); {
 	case who < 12:
 		s.leading().step()
@@ -131,7 +128,7 @@ func (s *simulation) stepOfOthers(busy *sharder) {
 			s.world.arrive(s.choices.Next(n))
 		}
 	case s.choices.Happens(8 * s.settings.kills):
-		s.kill(s.choices.Next(shardCount+len(s.sharders)), busy)
+		s.kill(s.choices.Next(shardCount + len(s.sharders)))
 	}
 }
 
@@ -171,18 +168,18 @@ func (s *simulation) passTime() {
 	for i, p := range s.shards {
 		if i != frozen && !p.isDown {
 			p.until = s.world.now // it has renewed its Lease all the time
-			p.keepLease(false)
+			p.keepLease()
 		}
 	}
 }
 
 // kill replaces one of the processes.
-func (s *simulation) kill(n int, busy *sharder) {
+func (s *simulation) kill(n int) {
 	if n < shardCount {
 		s.shards[n].kill()
 		return
 	}
-	if p := s.sharders[n-shardCount]; !p.isBusy && p != busy {
+	if p := s.sharders[n-shardCount]; p.busy == 0 {
 		s.world.record("%s is killed", p.name)
 		p.restart()
 	}
@@ -219,7 +216,7 @@ func (s *simulation) place(name string, table int) string {
 }
 
 // interleave lets others act while a process waits for an answer.
-func (s *simulation) interleave(busy *sharder) {
+func (s *simulation) interleave() {
 	if s.isSettling || s.depth >= 3 {
 		return
 	}
@@ -230,7 +227,7 @@ func (s *simulation) interleave(busy *sharder) {
 		steps = steps/2 - 3
 	}
 	for range steps {
-		s.stepOfOthers(busy)
+		s.step()
 	}
 }
 
@@ -266,6 +263,7 @@ func (s *simulation) settle() {
 		case s.world.writes != before || s.misplaced() != "":
 			since = round
 		case round-since >= calm:
+			s.checkMemory()
 			return
 		}
 	}
@@ -274,10 +272,23 @@ func (s *simulation) settle() {
 	}
 }
 
+// checkMemory checks what the leader remembers of objects at rest.
+func (s *simulation) checkMemory() {
+	p := s.leading()
+	for _, t := range p.tracked() {
+		for key, o := range t.objects {
+			s.world.breaks(errS6, "%s remembers of %s: %+v", p.name, key.Name, o)
+		}
+	}
+	if n := p.assigner.moves.count() + len(p.assigner.moves.waiting); n > 0 {
+		s.world.breaks(errS6, "%s counts %d moves", p.name, n)
+	}
+}
+
 func (s *simulation) settleOnce(round int) {
 	for _, p := range s.shards {
 		p.isDown = false
-		p.keepLease(false)
+		p.keepLease()
 	}
 	for _, p := range s.sharders {
 		p.isFrozen = false

@@ -286,6 +286,7 @@ var (
 	errS2 = errors.New("S2: a shard that begins to act on an object has all of its children")
 	errS3 = errors.New("S3: in the end, every object is where the table places it, and nothing is written any more")
 	errS4 = errors.New("S4: an object is assigned with the last versions of the children that have moved before it")
+	errS6 = errors.New("S6: nothing is remembered of objects at rest")
 	errS5 = errors.New("S5: no object is taken from a shard that acts on it")
 )
 

@@ -91,8 +91,9 @@ func (t *tracker) changeLocked(key types.NamespacedName, change func(object) obj
 // changeChildren replaces what is known of the children of a main object.
 func (t *tracker) changeChildren(m *metav1.PartialObjectMetadata, change func(childrenMove) childrenMove) {
 	t.change(keyFor(m), func(o object) object {
-		o.life = o.lifeOf(m.UID)
-		o.life.children = change(o.life.children)
+		if o.life.uid == m.UID { // not if the object was created again meanwhile
+			o.life.children = change(o.life.children)
+		}
 		return o
 	})
 }
@@ -115,13 +116,19 @@ func (t *tracker) addFound(m *metav1.PartialObjectMetadata) {
 
 // forgetFound discards an object that a resync has found, and reports whether there was one.
 func (t *tracker) forgetFound(key types.NamespacedName) (found bool) {
+	isLeft := false
 	t.change(key, func(o object) object {
 		found = o.found != nil
 		o.found = nil
-		return t.settleLocked(key, o)
+		o = t.settleLocked(key, o)
+		isLeft = !o.isEmpty()
+		return o
 	})
 	if found {
 		t.of.requestReport()
+	}
+	if found && isLeft { // what was begun with the object must still end
+		t.queue.Add(key)
 	}
 	return found
 }
@@ -142,12 +149,16 @@ func (t *tracker) settleLocked(key types.NamespacedName, o object) object {
 	return o
 }
 
-// sweep discards what need not be remembered of all objects.
+// sweep discards what need not be remembered of all objects. What was begun with the others must still
+// end, although no watch shows that they have left it.
 func (t *tracker) sweep() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, key := range slices.Collect(maps.Keys(t.objects)) {
 		t.changeLocked(key, func(o object) object { return t.settleLocked(key, o) })
+		if _, isLeft := t.objects[key]; isLeft && t.findLocked(key) == nil {
+			t.queue.Add(key)
+		}
 	}
 }
 

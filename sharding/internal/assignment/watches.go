@@ -181,8 +181,15 @@ func (t *tracker) onDrain(m *metav1.PartialObjectMetadata, exists bool) {
 	}
 	key := keyFor(m)
 	if exists {
-		t.change(key, func(o object) object { return o.drained(m.Labels[t.keys.drain], m.UID, t.of.now()) })
-		t.of.moves.begin(t, key)
+		isOfDead := false
+		t.change(key, func(o object) object {
+			o = o.drained(m.Labels[t.keys.drain], m.UID, t.of.now())
+			isOfDead = o.life.isOfDead
+			return o
+		})
+		if !isOfDead { // objects of dead shards must not wait for others, nor others for them
+			t.of.moves.begin(t, key)
+		}
 	} else {
 		t.endDrain(m)
 		t.of.moves.end(t, key)

@@ -137,9 +137,9 @@ func (q *question) next(d handover.Decision) string {
 		}
 		return "the sharder assigns it to " + d.Shard
 	case handover.Park:
-		return "the sharder removes the label shard, moves the objects that it controls, and then assigns it to " + d.Shard
+		return "the sharder parks it, moves its children, and then assigns it to " + d.Shard
 	case handover.MoveChildren:
-		return "the sharder moves the objects that it controls, and then assigns it to " + d.Shard
+		return "the sharder moves its children, and then assigns it to " + d.Shard
 	case handover.Drain:
 		return "the sharder sets the label drain to " + d.Shard
 	case handover.Undrain:

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+	utiljson "sigs.k8s.io/json"
 
 	"nodekeeper.dev/sharding/api/v1alpha1"
 	"nodekeeper.dev/sharding/internal/policy"
@@ -73,6 +74,9 @@ func (h *Handler) handle(ctx context.Context, of, revision string, action policy
 			err = fmt.Errorf("%w: %v", errPanic, broken)
 		}
 		response = h.response(ctx, of, patch, err)
+		if errors.Is(err, errUnknown) {
+			of = unknownRing
+		}
 		if review.DryRun == nil || !*review.DryRun {
 			h.answers.WithLabelValues(of, string(action), result(patch, err)).Inc()
 			if assigns {
@@ -87,6 +91,10 @@ func (h *Handler) handle(ctx context.Context, of, revision string, action policy
 	}
 	return response
 }
+
+// unknownRing replaces the names of rings that do not exist in metrics: any pod can send a request with
+// any name.
+const unknownRing = "unknown"
 
 var (
 	errPanic   = errors.New("internal error")
@@ -158,7 +166,7 @@ func metadataOf(raw []byte) (*metav1.ObjectMeta, error) {
 			OwnerReferences []metav1.OwnerReference `json:"ownerReferences"`
 		} `json:"metadata"`
 	}
-	if err := json.Unmarshal(raw, &o); err != nil {
+	if err := utiljson.UnmarshalCaseSensitivePreserveInts(raw, &o); err != nil { // custom resources can have a field Metadata, too
 		return nil, fmt.Errorf("reading the metadata of the object: %w", err)
 	}
 	m := o.Metadata

@@ -164,3 +164,15 @@ func TestAssignmentsAreCounted(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, metrics.Samples{`assignments{by="webhook",group="",resource="secrets",ring="web"}`: 2}, counted)
 }
+
+// A custom resource can have a field whose name differs from metadata only in the case of its letters.
+func TestOtherFieldsAreNoMetadata(t *testing.T) {
+	t.Parallel()
+	h, _ := handler(t)
+	label := v1alpha1.DefaultPrefix.DrainLabel("web")
+	raw := `{"metadata":{"name":"s","namespace":"n"},"Metadata":{"labels":{"` + label + `":"web-1"}}}`
+	response := ask(t, h, "/rings/web/1/assign", raw, nil)
+	assert.True(t, response.Allowed)
+	assert.NotContains(t, string(response.Patch), "remove", "there is no label to remove")
+	assert.Contains(t, string(response.Patch), `"/metadata/labels"`)
+}

@@ -42,6 +42,8 @@ type Rings struct {
 
 	mu    sync.Mutex
 	rings map[string]*known
+	// changes is the number of changes of CRDs.
+	changes int
 	// ready is set once all rings were known.
 	ready bool
 }
@@ -50,26 +52,26 @@ type Rings struct {
 type known struct {
 	// decider is nil if the ring is ignored or is being deleted.
 	decider *policy.Decider
-	// resources are valid for this generation and these labelled resources, unless outdated is set.
+	// resources are the served ones. They need not be looked up again if isCurrent is set and nothing of
+	// the following has changed: the number of changes of CRDs, the generation and the labelled resources.
 	resources  []policy.Resource
-	recheck    time.Duration
+	isCurrent  bool
+	changes    int
 	generation int64
 	labelled   []v1alpha1.GroupResource
-	outdated   bool
+	// recheck is the delay after which they must be looked up again, or 0.
+	recheck time.Duration
 }
 
 // Register adds the controller to the manager.
 func (r *Rings) Register(mgr manager.Manager) error {
-	outdated := func(ctx context.Context, crd client.Object) []reconcile.Request {
-		all := policy.UsersOf(r.Reader)(ctx, crd)
-		for _, of := range all {
-			r.markOutdated(of.Name)
-		}
-		return all
+	changed := func(ctx context.Context, crd client.Object) []reconcile.Request {
+		r.countChange()
+		return policy.UsersOf(r.Reader)(ctx, crd)
 	}
 	err := builder.ControllerManagedBy(mgr).Named("webhook").
 		For(&v1alpha1.ClusterRing{}, builder.WithPredicates(matters())).
-		WatchesMetadata(policy.CRD(), handler.EnqueueRequestsFromMapFunc(outdated)).
+		WatchesMetadata(policy.CRD(), handler.EnqueueRequestsFromMapFunc(changed)).
 		WithOptions(controller.Options{
 			NeedLeaderElection: new(false), MaxConcurrentReconciles: workers,
 			RateLimiter: workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](time.Second, r.SyncPeriod),
@@ -103,33 +105,35 @@ func (r *Rings) Reconcile(ctx context.Context, req reconcile.Request) (reconcile
 		r.know(of.Name, &known{})
 		return reconcile.Result{}, nil
 	}
-	now, err := r.served(ctx, of)
-	if err != nil {
-		return reconcile.Result{}, err
-	}
+	now, err := r.served(ctx, of) // the table counts even if it fails
 	b := &policy.Builder{Prefix: r.Dialect.PrefixOf(of), Namespace: r.Namespace}
 	now.decider = b.Decider(of, now.resources)
 	r.know(of.Name, now)
-	return reconcile.Result{RequeueAfter: now.recheck}, nil
+	return reconcile.Result{RequeueAfter: now.recheck}, err
 }
 
-// served returns the served resources of a ring. It looks them up again only if they can have
-// changed.
+// served returns the served resources of a ring, or the last known ones and an error. It looks them up
+// again only if they can have changed.
 func (r *Rings) served(ctx context.Context, of *v1alpha1.ClusterRing) (*known, error) {
-	now := &known{generation: of.Generation, labelled: of.Status.LabelledResources}
-	if before := r.of(of.Name); before != nil && before.decider != nil && !before.outdated && before.recheck == 0 &&
-		before.generation == now.generation && slices.Equal(before.labelled, now.labelled) {
-		now.resources = before.resources
+	now := &known{changes: r.currentChanges(), generation: of.Generation, labelled: of.Status.LabelledResources}
+	before := r.of(of.Name)
+	if before == nil {
+		before = &known{}
+	}
+	if before.isCurrent && before.changes == now.changes && before.generation == now.generation && slices.Equal(before.labelled, now.labelled) {
+		now.resources, now.isCurrent = before.resources, true
 		return now, nil
 	}
-	var err error
-	if now.resources, now.recheck, err = r.Resources.Served(ctx, of); err != nil {
-		return nil, fmt.Errorf("looking up the resources of ring %q: %w", of.Name, err)
+	resources, recheck, err := r.Resources.Served(ctx, of)
+	if err != nil {
+		now.resources = before.resources
+		return now, fmt.Errorf("looking up the resources of ring %q: %w", of.Name, err)
 	}
+	now.resources, now.recheck, now.isCurrent = resources, recheck, recheck == 0
 	return now, nil
 }
 
-// Ready is a readiness check. It fails until all rings of the cache have been read once.
+// Ready is a readiness check. It fails until all rings of the cache have been read once, with or without their resources.
 func (r *Rings) Ready(req *http.Request) error {
 	all := &v1alpha1.ClusterRingList{}
 	if r.isReady() {
@@ -177,14 +181,15 @@ func (r *Rings) forget(name string) {
 	delete(r.rings, name)
 }
 
-// markOutdated makes the next reconcile of a ring look up its resources again. It replaces the entry,
-// as others may be reading it.
-func (r *Rings) markOutdated(name string) {
+// countChange counts a change of a CRD.
+func (r *Rings) countChange() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if before := r.rings[name]; before != nil {
-		again := *before
-		again.outdated = true
-		r.rings[name] = &again
-	}
+	r.changes++
+}
+
+func (r *Rings) currentChanges() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.changes
 }

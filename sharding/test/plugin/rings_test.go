@@ -163,7 +163,7 @@ func (e *env) objectsOfLiveShards(r *v1alpha1.ClusterRing) {
 		"misplaced":      {"web-1", "", ringview.Misplaced, "web-1", false, "the shards have changed since", "sets the label drain to web-0"},
 		"draining":       {"web-1", "web-0", ringview.Draining, "web-1", false, "web-1 is asked to give it to web-0", "the shard removes the label shard"},
 		"needs no drain": {"web-0", "web-1", ringview.Draining, "web-0", false, "", "removes the label drain"},
-		"parked":         {"", "web-0", ringview.Parked, "", false, "no shard acts on it", "moves the objects that it controls, and then assigns it to web-0"},
+		"parked":         {"", "web-0", ringview.Parked, "", false, "no shard acts on it", "moves its children, and then assigns it to web-0"},
 		"unassigned":     {"", "", ringview.Unassigned, "", false, "AdmissionInstalled: not reported", "assigns it to web-0"},
 		"orphaned":       {"web-9", "", ringview.Orphaned, "", false, "web-9 is not a shard of the ring", "assigns it to web-0"},
 	} {
