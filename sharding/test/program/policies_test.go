@@ -102,23 +102,27 @@ func (c *cluster) table(t require.TestingT, ring *v1alpha1.ClusterRing) *corev1.
 // policies returns the policies and webhooks that are installed for a ring. An API server that does not
 // serve the kind has none.
 func (c *cluster) policies(t require.TestingT, ring *v1alpha1.ClusterRing) (all []client.Object) {
-	for name, objects := range map[string][]client.Object{
-		"sharding-assign-" + ring.Name: {&admissionregistrationv1.MutatingAdmissionPolicy{}, &admissionregistrationv1.MutatingAdmissionPolicyBinding{}},
-		"sharding-stick-" + ring.Name:  {&admissionregistrationv1.MutatingAdmissionPolicy{}, &admissionregistrationv1.MutatingAdmissionPolicyBinding{}},
-		"sharding-" + ring.Name:        {&admissionregistrationv1.MutatingWebhookConfiguration{}},
+	for _, o := range []client.Object{
+		withName(&admissionregistrationv1.MutatingAdmissionPolicy{}, "sharding-assign-"+ring.Name), withName(&admissionregistrationv1.MutatingAdmissionPolicyBinding{}, "sharding-assign-"+ring.Name),
+		withName(&admissionregistrationv1.MutatingAdmissionPolicy{}, "sharding-stick-"+ring.Name), withName(&admissionregistrationv1.MutatingAdmissionPolicyBinding{}, "sharding-stick-"+ring.Name),
+		withName(&admissionregistrationv1.MutatingWebhookConfiguration{}, "sharding-"+ring.Name),
 	} {
-		for _, o := range objects {
-			err := c.Get(c.t.Context(), types.NamespacedName{Name: name}, o)
-			if meta.IsNoMatchError(err) {
-				continue
-			}
-			require.NoError(t, client.IgnoreNotFound(err))
-			if err == nil {
-				all = append(all, o)
-			}
+		err := c.Get(c.t.Context(), client.ObjectKeyFromObject(o), o)
+		if meta.IsNoMatchError(err) {
+			continue
+		}
+		require.NoError(t, client.IgnoreNotFound(err))
+		if err == nil {
+			all = append(all, o)
 		}
 	}
 	return all
+}
+
+// withName gives an object a name.
+func withName(o client.Object, name string) client.Object {
+	o.SetName(name)
+	return o
 }
 
 // objects returns how many objects install the admission of a ring.
