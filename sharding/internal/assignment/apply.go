@@ -54,7 +54,7 @@ func (t *tracker) next(key types.NamespacedName, v *view) (m *metav1.PartialObje
 // situation returns the situation of an object in a view.
 func (t *tracker) situation(key types.NamespacedName, v *view) situation {
 	isFull := t.of.moves.isFull(t, key, int(v.ring.Spec.Handover.MaxConcurrentMoves))
-	return situation{view: v, now: t.of.now(), isFull: isFull}
+	return situation{view: v, now: t.of.now(), isFull: isFull, settled: t.of.settled}
 }
 
 // confirm reports whether the premise of a step holds. The returned context ends when the step must

@@ -56,6 +56,9 @@ type assigner struct {
 	// unresolved are the resources for which it is unknown whether the API server serves them.
 	unresolved map[v1alpha1.GroupResource]error
 
+	// settled is when the last writes of a former leader have arrived.
+	settled time.Time
+
 	// gone are the results of reading Leases, by shard, outside those of reading namespaces.
 	gone, outside readings
 }
@@ -130,6 +133,7 @@ func newAssigner(ctx context.Context, c *Controller, of *v1alpha1.ClusterRing) *
 		trackers: map[v1alpha1.GroupResource]*tracker{},
 		failing:  map[moving]error{}, unresolved: map[v1alpha1.GroupResource]error{},
 	}
+	a.settled = c.now().Add(arriveWithin)
 	c.metrics.begin(of.Name)
 	ctx, a.stop = context.WithCancel(logf.IntoContext(ctx, logf.FromContext(ctx).WithValues("ring", of.Name)))
 	a.ctx = ctx

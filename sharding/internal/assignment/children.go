@@ -103,8 +103,12 @@ func (c *children) move(ctx context.Context, b batch) {
 	}
 	for _, r := range b {
 		key := keyFor(r.main)
+		now := c.of.now()
 		if r.err != nil {
 			c.of.handleError(ctx, r.of, key, r.err)
+			if !errors.Is(r.err, errConflict) {
+				r.of.changeChildren(r.main, func(c childrenMove) childrenMove { return c.failed(r.to, now) })
+			}
 			r.of.queue.AddRateLimited(key)
 			continue
 		}
@@ -112,7 +116,7 @@ func (c *children) move(ctx context.Context, b batch) {
 			r.of.forgetRelease(key, r.after)
 			continue
 		}
-		r.of.changeChildren(r.main, func(c childrenMove) childrenMove { return c.done(r.to, r.versions) })
+		r.of.changeChildren(r.main, func(c childrenMove) childrenMove { return c.done(r.to, r.versions, now) })
 		r.of.queue.Add(key)
 	}
 }

@@ -2,6 +2,7 @@ package assignment
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 )
@@ -11,12 +12,27 @@ import (
 func TestVersionsOfChildrenAreKept(t *testing.T) {
 	t.Parallel()
 	first := map[string]string{"configmaps": "99", "services": "100"}
-	c := childrenMove{}.begun("web-1").done("web-1", first)
-	c = c.begun("web-1").done("web-1", map[string]string{"configmaps": "101"}).done("web-1", map[string]string{})
+	now := time.Unix(1000, 0)
+	c := childrenMove{}.begun("web-1").done("web-1", first, now)
+	c = c.begun("web-1").done("web-1", map[string]string{"configmaps": "101"}, now).done("web-1", map[string]string{}, now)
 	assert.Equal(t, map[string]string{"configmaps": "101", "services": "100"}, c.versions)
 	assert.Equal(t, map[string]string{"configmaps": "99", "services": "100"}, first, "values are not shared")
 	c = c.begun("web-2")
 	assert.Equal(t, childrenMove{to: "web-2"}, c, "they move on")
-	assert.Equal(t, c, c.done("web-1", first), "a late result")
+	assert.Equal(t, c, c.done("web-1", first, now), "a late result")
 	assert.Equal(t, childrenMove{to: "web-1"}, c.begun("web-1"), "some may be at web-2")
+}
+
+// A write whose answer has not come may still arrive, and assign a child to a shard that its main
+// object does not move to any more.
+func TestLateWritesAreAwaited(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1000, 0)
+	c := childrenMove{}.begun("web-1").failed("web-1", now)
+	assert.True(t, c.begun("web-1").done("web-1", nil, now).isDone, "they would assign it to the same shard")
+	c = c.begun("web-2")
+	assert.False(t, c.done("web-2", nil, now).isDone)
+	assert.True(t, c.done("web-2", nil, now.Add(arriveWithin)).isDone)
+	both := c.failed("web-2", now.Add(time.Second))
+	assert.False(t, both.done("web-2", nil, now.Add(time.Second)).isDone, "writes for both may arrive")
 }

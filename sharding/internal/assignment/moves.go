@@ -91,6 +91,18 @@ func (m *moves) next(limit int) {
 	next.of.queue.Add(next.key)
 }
 
+// keys returns the moving objects of a tracker.
+func (m *moves) keys(of *tracker) (keys []types.NamespacedName) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for o := range m.active {
+		if o.of == of {
+			keys = append(keys, o.key)
+		}
+	}
+	return keys
+}
+
 // count returns the number of moving objects.
 func (m *moves) count() int {
 	m.mu.Lock()

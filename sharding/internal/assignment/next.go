@@ -68,6 +68,8 @@ type situation struct {
 	now  time.Time
 	// isFull is set if the maximum number of other objects is in a hand-over.
 	isFull bool
+	// settled is when the last writes of a former leader have arrived.
+	settled time.Time
 }
 
 // next returns the next step for an object and what is known of it afterwards. The argument m is the
@@ -125,11 +127,25 @@ func (k *kind) nextOfMain(m *metav1.PartialObjectMetadata, o object, s situation
 	case handover.Park:
 		next.do, o.life.isOfDead, o.life.drain = park, true, drain{}
 	case handover.MoveChildren:
-		next.do, o.life.children = moveChildren, o.life.children.begun(d.Shard)
+		next = k.nextOfChildren(&o.life.children, next, s)
 	case handover.Wait:
 		next.do, next.after = await(&o.life, d)
 	}
 	return next, o
+}
+
+// nextOfChildren returns the next step for an object whose children must move. It waits while writes to
+// assign them to another shard may still arrive.
+func (k *kind) nextOfChildren(c *childrenMove, next step, s situation) step {
+	until := s.settled
+	if c.isUnsure(next.to, s.now) && c.unsure.After(until) {
+		until = c.unsure
+	}
+	if left := until.Sub(s.now); left > 0 {
+		return step{do: wait, to: next.to, why: next.why, after: left}
+	}
+	next.do, *c = moveChildren, c.begun(next.to)
+	return next
 }
 
 // await returns the action for an object that waits, and the time until its next step.

@@ -50,7 +50,14 @@ type childrenMove struct {
 	// resource.
 	isDone   bool
 	versions map[string]string
+	// unsure is until when writes of a failed attempt may still arrive, which would assign children to
+	// the shard unsureTo, or to several shards if that is "".
+	unsure   time.Time
+	unsureTo string
 }
+
+// arriveWithin bounds the time in which a write whose answer has not come in time is still carried out.
+const arriveWithin = 5 * time.Second
 
 // release records that a shard has released an object by removing both labels, as shards of protocol
 // 1 do.
@@ -99,14 +106,30 @@ func (c childrenMove) begun(to string) childrenMove {
 	if c.to == to {
 		return c
 	}
-	return childrenMove{to: to}
+	return childrenMove{to: to, unsure: c.unsure, unsureTo: c.unsureTo}
+}
+
+// isUnsure reports whether children may still be assigned to another shard than this one.
+func (c childrenMove) isUnsure(to string, now time.Time) bool {
+	return now.Before(c.unsure) && c.unsureTo != to
+}
+
+// failed returns the move after an attempt to move the children to a shard has failed. Some of its
+// writes may have been sent.
+func (c childrenMove) failed(to string, now time.Time) childrenMove {
+	if c.isUnsure(to, now) {
+		to = ""
+	}
+	c.isDone, c.unsure, c.unsureTo = false, now.Add(arriveWithin), to
+	return c
 }
 
 // done returns the move after all children have moved to a shard, with these versions. It keeps later
 // versions of an earlier attempt, which may have moved all the children there were. A result for
-// another shard than the last one does not count.
-func (c childrenMove) done(to string, versions map[string]string) childrenMove {
-	if c.to != to {
+// another shard than the last one does not count, nor does one that writes of another attempt may still
+// change.
+func (c childrenMove) done(to string, versions map[string]string, now time.Time) childrenMove {
+	if c.to != to || c.isUnsure(to, now) {
 		return c
 	}
 	versions = maps.Clone(versions)

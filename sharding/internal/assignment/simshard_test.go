@@ -17,8 +17,6 @@ const (
 	takeAfter     = 30 * time.Second
 	// returnMin and returnMax are the times of package shard.
 	returnMin, returnMax = 3 * time.Second, 15 * time.Second
-	// arriveWithin is how long a request can take to arrive.
-	arriveWithin = 5 * time.Second
 )
 
 func shardName(i int) string { return "web-" + strconv.Itoa(i) }

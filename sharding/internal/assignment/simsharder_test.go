@@ -63,6 +63,9 @@ func (s *sharder) restart() {
 		ctx: logf.IntoContext(context.Background(), logr.Discard()), trackers: map[v1alpha1.GroupResource]*tracker{}, failing: map[moving]error{},
 	}
 	a.children = newChildren(a)
+	if s.world.now.After(begin) {
+		a.settled = s.world.now.Add(arriveWithin)
+	}
 	s.assigner = a
 	main := &s.scene.ring(s.settings).Spec.Resources[0]
 	s.trackers[0], s.queues[0] = s.newTracker(&s.scene.main, main), s.newQueue(false)

@@ -152,6 +152,9 @@ func (t *tracker) settleLocked(key types.NamespacedName, o object) object {
 // sweep discards what need not be remembered of all objects. What was begun with the others must still
 // end, although no watch shows that they have left it.
 func (t *tracker) sweep() {
+	for _, key := range t.of.moves.keys(t) {
+		t.queue.Add(key)
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, key := range slices.Collect(maps.Keys(t.objects)) {

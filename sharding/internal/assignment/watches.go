@@ -149,7 +149,7 @@ func (t *tracker) onOrphan(m *metav1.PartialObjectMetadata, exists bool) {
 	switch {
 	case !exists:
 		t.settle(keyFor(m))
-		if t.known(keyFor(m)).released.shard != "" {
+		if t.known(keyFor(m)).released.shard != "" || t.of.moves.isActive(t, keyFor(m)) {
 			t.queue.Add(keyFor(m))
 		}
 	case t.main == nil && m.Labels[t.keys.shard] != "":
