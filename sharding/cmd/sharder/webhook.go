@@ -33,7 +33,8 @@ import (
 // Secret with their certificate.
 const webhookName = "sharder-webhook"
 
-// authorityFile is the file in --webhook-cert-dir with the authorities that the API server must trust.
+// authorityFile is the file in --webhook-cert-dir with the authorities that the API server must
+// trust.
 const authorityFile = "ca.crt"
 
 // webhookOptions are the settings of the webhooks.
@@ -127,8 +128,8 @@ func (o *webhookOptions) keepCertificate(mgr manager.Manager, namespace string) 
 	return certificate, err
 }
 
-// authorities returns a function that returns the authorities in the directory of the certificate, or
-// nil if there are none. While the file cannot be read, the last ones count.
+// authorities returns a function that returns the authorities in the directory of the certificate,
+// or nil if there are none. While the file cannot be read, the last ones count.
 func (o *webhookOptions) authorities() func() []byte {
 	var last atomic.Pointer[[]byte]
 	return func() []byte {

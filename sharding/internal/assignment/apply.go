@@ -118,7 +118,7 @@ func (t *tracker) apply(ctx context.Context, v *view, key types.NamespacedName, 
 
 // leave removes the sharding metadata of an object.
 func (t *tracker) leave(ctx context.Context, m *metav1.PartialObjectMetadata) error {
-	if _, err := t.api.patch(ctx, m, []string{t.keys.shard, t.keys.drain}, t.keys.removal()); err != nil {
+	if err := unlabel(ctx, t.api, t.keys, m); err != nil {
 		return err
 	}
 	t.forgetFound(keyFor(m))
@@ -212,8 +212,8 @@ func (t *tracker) park(ctx context.Context, m *metav1.PartialObjectMetadata, to 
 	return t.writeAndForget(ctx, m, change{labels: map[string]*string{t.keys.shard: nil, t.keys.drain: &to}})
 }
 
-// follow assigns a child to the shard of the object that controls it. If that object's shard is gone,
-// the object moves first, together with its children.
+// follow assigns a child to the shard of the object that controls it. If that object's shard is
+// gone, the object moves first, together with its children.
 func (t *tracker) follow(ctx context.Context, v *view, m *metav1.PartialObjectMetadata) error {
 	key, ref := keyFor(m), metav1.GetControllerOf(m)
 	main := t.of.mainOf(t.resource, ref)

@@ -159,8 +159,8 @@ func (a *assigner) setView(v *view) (missing []string, err error) {
 	return missing, err
 }
 
-// follow makes all trackers follow a view that replaces a former one, which is nil for the first view.
-// The argument added is set if there are more trackers than before.
+// follow makes all trackers follow a view that replaces a former one, which is nil for the first
+// view. The argument added is set if there are more trackers than before.
 func (a *assigner) follow(all []*tracker, former, v *view, added bool) {
 	if former != nil && v.decidesLike(former) && !added {
 		return

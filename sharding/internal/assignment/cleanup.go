@@ -229,7 +229,7 @@ func (c *Cleaner) clean(ctx context.Context, k keys, resource v1alpha1.GroupReso
 		err := c.each(ctx, objects, label, func(m *metav1.PartialObjectMetadata) {
 			all.Add(1)
 			m = k.strip("", m)
-			failed.add(ignoreGone(unlabel(ctx, objects.Namespace(m.Namespace), k, m)))
+			failed.add(ignoreGone(unlabel(ctx, server{client: objects}, k, m)))
 		})
 		failed.add(ignoreGone(err)) // the resource itself may be gone
 	}
@@ -243,9 +243,9 @@ func (c *Cleaner) clean(ctx context.Context, k keys, resource v1alpha1.GroupReso
 }
 
 // unlabel removes the sharding metadata of a ring from an object.
-func unlabel(ctx context.Context, objects metadata.ResourceInterface, k keys, m *metav1.PartialObjectMetadata) error {
-	_, err := write(ctx, objects, m, []string{k.shard, k.drain}, k.removal())
-	return err
+func unlabel(ctx context.Context, objects api, k keys, m *metav1.PartialObjectMetadata) error {
+	_, err := objects.patch(ctx, m, []string{k.shard, k.drain}, k.removal())
+	return err //nolint:wrapcheck // patch adds the context
 }
 
 // each calls do concurrently for every object that has a label.

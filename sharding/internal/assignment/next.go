@@ -127,7 +127,7 @@ func (k *kind) nextOfMain(m *metav1.PartialObjectMetadata, o object, s situation
 	case handover.Park:
 		next.do, o.life.isOfDead, o.life.drain = park, true, drain{}
 	case handover.MoveChildren:
-		next = k.nextOfChildren(&o.life.children, next, s)
+		next = nextOfChildren(&o.life.children, next, s)
 	case handover.Wait:
 		next.do, next.after = await(&o.life, d)
 	}
@@ -136,7 +136,7 @@ func (k *kind) nextOfMain(m *metav1.PartialObjectMetadata, o object, s situation
 
 // nextOfChildren returns the next step for an object whose children must move. It waits while writes to
 // assign them to another shard may still arrive.
-func (k *kind) nextOfChildren(c *childrenMove, next step, s situation) step {
+func nextOfChildren(c *childrenMove, next step, s situation) step {
 	until := s.settled
 	if c.isUnsure(next.to, s.now) && c.unsure.After(until) {
 		until = c.unsure
