@@ -20,7 +20,7 @@ import (
 )
 
 // script is a shard that uses only what a shell script with kubectl or curl can do (see
-// sharding/docs/how-to.md): three kinds of requests, and nothing of the library.
+// sharding/docs/other-languages.md): three kinds of requests, and nothing of the library.
 type script struct {
 	c        *cluster
 	http     *http.Client
