@@ -337,7 +337,7 @@ generate: ## make what is generated: deep copies and CRDs, the runbook_urls of t
 	@$(MAKE) --no-print-directory build controlplane
 	cd test/helm && go test -count=1 -run=^TestReferenceHas . -args -update-reference
 	$(call hack,clidocs)
-	go test -count=1 ./internal/reasons ./sharding/internal/ring ./sharding/internal/assignment ./sharding/internal/webhook ./test/reference ./test/programs ./test/deploy ./sharding/test/deploy \
+	go test -count=1 ./internal/reasons ./sharding/internal/ring ./sharding/internal/assignment ./sharding/internal/webhook ./sharding/test/pages ./test/reference ./test/programs ./test/deploy ./sharding/test/deploy \
 		-run='^TestReferenceHas|^TestMetricsOfThePrograms$$' -args -update-reference
 
 # make test and make e2e check the rest of what make generate makes.

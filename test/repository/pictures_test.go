@@ -20,9 +20,13 @@ import (
 func TestPicturesServeEveryReader(t *testing.T) {
 	root, err := repository.Root()
 	require.NoError(t, err)
-	pictures, err := filepath.Glob(filepath.Join(root, "docs", "pictures", "*.svg"))
-	require.NoError(t, err)
-	require.NotEmpty(t, pictures)
+	var pictures []string
+	for _, docs := range []string{"docs", "sharding/docs", "placement/docs"} {
+		found, err := filepath.Glob(filepath.Join(root, docs, "pictures", "*.svg"))
+		require.NoError(t, err)
+		require.NotEmpty(t, found, docs)
+		pictures = append(pictures, found...)
+	}
 	for _, path := range pictures {
 		t.Run(filepath.Base(path), func(t *testing.T) {
 			content, err := os.ReadFile(path)
