@@ -79,7 +79,7 @@ export E2E_KUBECONFIG
 endif
 
 .PHONY: help
-help: ## list the targets
+help: # list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z0-9-]*:.*## / {printf "  %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 ##### Build
