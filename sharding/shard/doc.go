@@ -13,7 +13,8 @@
 // A shard starts to reconcile an object only while it holds its Lease and no other shard has the
 // object. Two thirds of the lease duration after it sent its last successful renewal, the shard
 // loses the right to act: the contexts of reconcilers end, the manager's client refuses requests
-// with [ErrFenced], and the manager's Start returns [ErrLeaseLost].
+// with [ErrFenced], and the manager's Start returns [ErrLeaseLost]. The same happens when etcd was
+// restored from a backup, as the caches may then hold objects that other shards have again.
 //
 // A process that is frozen in the middle of sending a request can send the rest when it resumes.
 // Writes that carry a resourceVersion then fail, because every move changes the object's

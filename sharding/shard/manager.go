@@ -15,6 +15,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"nodekeeper.dev/internal/daemon/rewind"
 )
 
 // stopTimeout bounds how long Start waits for reconcilers after their contexts have ended. The
@@ -44,6 +46,7 @@ func (m *sharded) Start(ctx context.Context) error {
 		s.keeper.Run(keeping)
 	}()
 	go s.right.watch(keeping)
+	go s.endIfRewound(keeping)
 	go s.begin(keeping)
 	go func() {
 		select {
@@ -67,6 +70,9 @@ func (m *sharded) Start(ctx context.Context) error {
 	err := m.run(running)
 	if s.right.isLost() {
 		logf.FromContext(ctx).Info("Lost the Lease of this shard", "shard", s.options.Name)
+		if s.detector.Rewound() {
+			err = errors.Join(rewind.ErrRewound, err)
+		}
 		return errors.Join(ErrLeaseLost, err)
 	}
 	if err != nil || s.isAtWork() || s.options.KeepObjects { // other shards must not take over before the Lease expires
@@ -75,6 +81,14 @@ func (m *sharded) Start(ctx context.Context) error {
 	release()
 	<-released
 	return err
+}
+
+// endIfRewound ends the right to act if etcd was restored from a backup. The caches may then hold
+// objects that belong to other shards again, and no watch will report that.
+func (s *Shard) endIfRewound(ctx context.Context) {
+	if s.detector.Run(ctx) != nil {
+		s.right.end()
+	}
 }
 
 // run runs the manager. It returns when the manager ends, or stopTimeout after the shard has lost

@@ -13,8 +13,8 @@ import (
 
 var (
 	// ErrLeaseLost means that this shard has lost the right to act: it could not renew its Lease in
-	// time, or another client has taken the Lease. Other shards may have its objects. The process
-	// must exit and start again.
+	// time, another client has taken the Lease, or etcd was restored from a backup. Other shards may
+	// have its objects. The process must exit and start again.
 	ErrLeaseLost = errors.New("the Lease of this shard was lost")
 	// ErrTaken means that an object was taken from this shard, which has not released it: a user
 	// has deleted the ring or the object's label, the ring has onTimeout Force, or the object was

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	"nodekeeper.dev/internal/daemon/rewind"
 	"nodekeeper.dev/sharding/api/v1alpha1"
 	"nodekeeper.dev/sharding/shardlease"
 )
@@ -35,6 +36,10 @@ type Shard struct {
 	namespaces map[schema.GroupKind][]string
 	// caches are the caches of the shard's kinds.
 	caches caches
+	// detector detects that etcd was restored from a backup.
+	detector *rewind.Detector
+	// version is that of the Lease as last renewed. It belongs to the keeper.
+	version string
 	// acquired is the Lease as stored by the first renewal of this process.
 	acquired atomic.Pointer[coordinationv1.Lease]
 	// direct is set if the Lease, as last renewed, carries the sharder's label that no objects of
@@ -64,7 +69,7 @@ func New(cfg *rest.Config, o Options) (*Shard, error) {
 	if err != nil {
 		return nil, fmt.Errorf("preparing a shard: %w", err)
 	}
-	s := &Shard{config: cfg, options: o, mains: map[schema.GroupKind]*mainKind{}, namespaces: map[schema.GroupKind][]string{}}
+	s := &Shard{config: cfg, options: o, detector: rewind.New(), mains: map[schema.GroupKind]*mainKind{}, namespaces: map[schema.GroupKind][]string{}}
 	if o.Standalone {
 		return s, nil
 	}
@@ -88,8 +93,13 @@ func New(cfg *rest.Config, o Options) (*Shard, error) {
 // times as long before it moves the objects of a silent shard.
 func renewDeadline(duration time.Duration) time.Duration { return duration * 2 / 3 }
 
-// renewed handles a successful renewal of the Lease.
+// renewed handles a successful renewal of the Lease. It runs in the goroutine of the keeper.
 func (s *Shard) renewed() {
+	before := s.version
+	s.version = s.keeper.Stored().ResourceVersion
+	if before != "" && s.detector.Compare(before, s.version) != nil {
+		return // see endIfRewound
+	}
 	if s.acquired.Load() == nil {
 		s.acquired.Store(s.keeper.First())
 	}
@@ -128,7 +138,7 @@ func (s *Shard) NewManager(o manager.Options) (manager.Manager, error) {
 	if err != nil {
 		return nil, fmt.Errorf("preparing the caches of a shard: %w", err)
 	}
-	o.Cache.ByObject = byObject
+	o.Cache.ByObject, o.Cache.NewInformer = byObject, s.detector.Informers(o.Cache.NewInformer)
 	o.NewClient = s.newClient(o.NewClient)
 	o.BaseContext = s.right.baseContext(o.BaseContext)
 	mgr, err := manager.New(s.config, o)

@@ -99,9 +99,15 @@ type cluster struct {
 // deleted at the end of the test.
 func newCluster(t *testing.T, changes ...func(*v1alpha1.ClusterRing)) *cluster {
 	t.Helper()
-	direct, err := client.New(shared.Config, client.Options{})
+	return clusterOn(t, shared, sharedSharder.Output, changes...)
+}
+
+// clusterOn is newCluster on another API server. The output of its sharder is shown if the test fails.
+func clusterOn(t *testing.T, plane *controlplane.ControlPlane, sharder func() string, changes ...func(*v1alpha1.ClusterRing)) *cluster {
+	t.Helper()
+	direct, err := client.New(plane.Config, client.Options{})
 	require.NoError(t, err)
-	c := &cluster{Client: direct, t: t, config: shared.Config, kubeconfig: shared.Kubeconfig, namespace: controlplane.Namespace(t, direct)}
+	c := &cluster{Client: direct, t: t, config: plane.Config, kubeconfig: plane.Kubeconfig, namespace: controlplane.Namespace(t, direct)}
 	c.ring = &v1alpha1.ClusterRing{ObjectMeta: metav1.ObjectMeta{Name: c.namespace}, Spec: v1alpha1.ClusterRingSpec{
 		Shards: v1alpha1.Shards{Namespace: c.namespace},
 		Resources: []v1alpha1.Resource{{
@@ -118,7 +124,7 @@ func newCluster(t *testing.T, changes ...func(*v1alpha1.ClusterRing)) *cluster {
 	t.Cleanup(func() {
 		assert.NoError(t, client.IgnoreNotFound(c.Delete(context.WithoutCancel(t.Context()), c.ring)))
 		if t.Failed() {
-			t.Logf("the sharder:\n%s", sharedSharder.Output())
+			t.Logf("the sharder:\n%s", sharder())
 		}
 	})
 	return c
