@@ -38,7 +38,9 @@ func TestLabelsOfALostRingGo(t *testing.T) {
 
 	again := c.create(lost())
 	c.sharder("b")
-	c.eventually(again, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) { assert.True(t, meta.IsStatusConditionTrue(s.Conditions, "Ready")) })
+	c.eventually(again, func(t *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
+		assert.True(t, meta.IsStatusConditionTrue(s.Conditions, "Ready"))
+	})
 	require.NoError(t, c.Delete(t.Context(), again))
 	require.EventuallyWithT(t, func(t *assert.CollectT) { has(t, "") }, patience, period)
 	c.hasNoPolicies(again)
