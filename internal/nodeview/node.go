@@ -116,7 +116,8 @@ func (n *Node) Compact() *Node {
 // IsDeleting reports whether the deletion of the Node was requested.
 func (n *Node) IsDeleting() bool { return !n.DeletedAt.IsZero() }
 
-// IsRestored reports whether the marker of a Node was set by a restore onto this incarnation.
+// IsRestored reports whether the marker of a Node was set by a restore onto this incarnation, or may
+// have been: its setter is unknown.
 func (n *Node) IsRestored() bool { return n.Edited.Has(labels.Marker) }
 
 // Compare compares the machine of saved labels with the Node's. A Node that has had the time to

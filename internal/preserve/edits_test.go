@@ -79,6 +79,27 @@ func TestEarlierRecordChangesNoNode(t *testing.T) {
 	}
 }
 
+// Only a marker that someone else is known to have set counts as copied: the API server merges the
+// oldest of more than ten field managers, and the processor is among them.
+func TestEarlierRecordChangesNoNodeWithMergedManagers(t *testing.T) {
+	const marker = `{"f:metadata":{"f:labels":{"f:labels_restored":{}}}}`
+	for manager, want := range map[string]preserve.Action{"ancient-changes": preserve.Save, "kubectl-create": preserve.Restore} {
+		t.Run(manager, func(t *testing.T) {
+			n := nodeview.View{}.OfMetadata(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+				UID: "stranger", ResourceVersion: "300", Labels: set{"team": "new", labels.Marker: "150"},
+				ManagedFields: []metav1.ManagedFieldsEntry{{Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, FieldsV1: metav1.NewFieldsV1(marker)}},
+			}})
+			for _, x := range []txn.Transaction{txn.Of(txn.Added, n), txn.Of(txn.Updated, n)} {
+				d := preserve.Decide(x, neverRestored(), n, replaceAll)
+				require.Equal(t, want, d.Action, d.Reason)
+				if want == preserve.Save {
+					assert.Equal(t, set{"team": "new"}, d.Record.Labels, "what was removed stays away")
+				}
+			}
+		})
+	}
+}
+
 func TestStateAfterALaterRestoreIsSaved(t *testing.T) {
 	for _, typ := range []txn.Type{txn.Updated, txn.Deleted} {
 		for name, tc := range map[string]struct {

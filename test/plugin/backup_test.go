@@ -1,6 +1,7 @@
 package plugin_test
 
 import (
+	"fmt"
 	"os/exec"
 	"strings"
 	"testing"
@@ -8,14 +9,16 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/test/pages"
 	"nodekeeper.dev/test/programs"
 )
 
 // TestRecipesForBackups types both recipes of the page. After the backup, live nodes are edited and
-// return, one goes away, and all records are lost.
+// return, more than ten programs write to one of these, one goes away, and all records are lost.
 func TestRecipesForBackups(t *testing.T) {
 	t.Parallel()
 	page, err := pages.Read("docs/how-to/back-up-records.md")
@@ -28,7 +31,7 @@ func TestRecipesForBackups(t *testing.T) {
 			e := newEnv(t)
 			r := &recipe{env: e, dir: t.TempDir(), watcher: e.start("watcher")}
 			e.start("processor")
-			for _, name := range []string{"edited", "returned", "away", "kept"} {
+			for _, name := range []string{"edited", "returned", "merged", "away", "kept"} {
 				e.create(name, of(name, "r1"))
 				e.saved(name, of(name, "r1"))
 			}
@@ -41,11 +44,12 @@ func TestRecipesForBackups(t *testing.T) {
 			e.restored("returned", of("returned", "r1"))
 			e.label("returned", "r3")
 			e.saved("returned", of("returned", "r3"))
+			r.merges("merged")
 			e.label("kept", "r4")
 			e.saved("kept", of("kept", "r4"))
 			e.remove("away")
 			e.settled()
-			e.lose("edited", "returned", "away")
+			e.lose("edited", "returned", "merged", "away")
 			if heading == "With the plugin" { // it stores nothing if a record differs
 				e.lose("kept")
 			}
@@ -53,7 +57,8 @@ func TestRecipesForBackups(t *testing.T) {
 
 			e.saved("edited", of("edited", "r2"))
 			e.saved("returned", of("returned", "r3"))
-			for name, rack := range map[string]string{"edited": "r2", "returned": "r3", "kept": "r4"} {
+			e.saved("merged", of("merged", "r6"))
+			for name, rack := range map[string]string{"edited": "r2", "returned": "r3", "merged": "r6", "kept": "r4"} {
 				own, _ := e.node(t, name)
 				assert.Equal(t, of(name, rack), own, "a live node keeps its labels")
 			}
@@ -72,6 +77,27 @@ type recipe struct {
 	*env
 	dir     string
 	watcher *programs.Program
+}
+
+// merges lets a node return with other labels than those of the backup, and so many programs write to
+// it that the API server no longer records who has set its marker.
+func (r *recipe) merges(name string) {
+	r.t.Helper()
+	r.label(name, "r5")
+	r.saved(name, of(name, "r5"))
+	r.remove(name)
+	r.create(name, nil)
+	r.restored(name, of(name, "r5"))
+	r.label(name, "r6")
+	r.saved(name, of(name, "r6"))
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	for i := range 11 {
+		patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{"by-tool-%d":""}}}`, i))
+		require.NoError(r.t, r.client.Patch(r.t.Context(), n, patch, client.FieldOwner(fmt.Sprintf("tool-%d", i))))
+	}
+	for _, entry := range n.ManagedFields {
+		require.NotEqual(r.t, "nodekeeper-processor", entry.Manager, "its entry is merged")
+	}
 }
 
 func (r *recipe) typed(block pages.Block) {

@@ -21,6 +21,7 @@ var editMutants = map[string]mutant{
 		}
 		return d
 	}).among(backups).shownBy(returnsThenRestarts),
+	"backup: a marker that an unknown manager has set counts as copied": mutant{copiesMerged: true}.among(backups),
 	"backup: the end of a node that has its labels from a later record does not count": forgetting(func(t txn.Transaction, r record.Record) bool {
 		return isStranger(t, r) && t.Restored && isAfter(t.Marker, r.Revision.String())
 	}).among(backups),

@@ -50,6 +50,8 @@ type mutant struct {
 	triesAll, blamesFirst bool
 	// faults in giving labels back
 	givesNothingBack, givesBackOnce, givesBackToTool bool
+	// copiesMerged counts a marker whose setter is unknown as copied.
+	copiesMerged bool
 	// faults of the quarantine
 	keepsNames, deletesFirst bool
 	// knows reports which further transactions the watcher assumes to be stored.

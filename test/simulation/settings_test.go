@@ -434,7 +434,7 @@ func overtaken(s *settings) {
 func backups(s *settings) {
 	s.agents, s.removals, s.restart, s.template = 0, 0, false, 40
 	s.gap, s.crash, s.newPace, s.watchers = 0, 0, max(s.newPace, 2), 2
-	s.actions = append(s.actions[:0], deletes, edits, edits, heartbeats, returnsBackup, returnsBackup)
+	s.actions = append(s.actions[:0], deletes, edits, edits, heartbeats, mergesManagers, returnsBackup, returnsBackup)
 }
 
 // editedEarly narrows schedules to Nodes that are edited before their restore.

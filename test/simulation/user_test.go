@@ -28,6 +28,7 @@ const (
 	closesGate
 	takesName
 	returnsBackup
+	mergesManagers
 	setsGuarded
 	removesGuarded
 	changesPolicy
@@ -152,6 +153,8 @@ func (a *userActor) act(action userAction) {
 		a.actOnGuarded(action)
 	case returnsBackup:
 		a.returnBackup()
+	case mergesManagers:
+		a.mergeManagers()
 	case commits, applies:
 		a.actInGit(action)
 	case edits:
@@ -167,7 +170,7 @@ func (a *userActor) returnBackup() {
 	// A late event of the incarnation of the earlier record would make that one the latest again.
 	isBehind := slices.ContainsFunc(a.watchers[:a.settings.watchers], func(other *watcherActor) bool { return !other.isDone() }) ||
 		slices.ContainsFunc(a.processors[:], func(p *processorActor) bool { return !p.isIdle })
-	if len(w.queue) > 0 || isBehind || !w.ghost.owns(w) || !w.isNoted() || w.node.IsDeleting() || !w.node.Edited.Has(labels.Marker) {
+	if len(w.queue) > 0 || isBehind || !w.ghost.owns(w) || !w.isNoted() || w.node.IsDeleting() || !w.node.Edited.Has(labels.Marker) && w.merged != w.incarnation {
 		return
 	}
 	w.ghost.guardsUnsure = true
@@ -181,6 +184,22 @@ func (a *userActor) returnBackup() {
 			return
 		}
 	}
+}
+
+// mergeManagers lets many programs write to a Node that was restored. The API server then no longer
+// records who has set the marker, and what people have edited.
+func (a *userActor) mergeManagers() {
+	w := a.world
+	if !w.node.Edited.Has(labels.Marker) {
+		return
+	}
+	n := *w.node
+	if n.Edited = labels.Marker; a.mutant.copiesMerged {
+		n.Edited = ""
+	}
+	w.merged = w.incarnation
+	w.show(&n, false)
+	a.log("is written by many, %s", nodeText(w.node))
 }
 
 func (a *userActor) value() string {

@@ -124,6 +124,7 @@ type world struct {
 	policy      admissionPolicy
 	applier     applier
 	replacedAt  int // the number of events when the record was replaced by an earlier one; 0: never
+	merged      int // the incarnation whose field managers were merged; 0: none yet
 	lateEdit    int // the number of events at the latest end of a Node that was edited during its release
 
 	leavesNoFloor bool // used by a mutant

@@ -117,8 +117,9 @@ type Ownership struct {
 	Admitted labels.Keys
 	// Edited are the keys of labels and annotations that users have set since the Node was created, as
 	// far as managedFields show that: they have the last time of each manager, in whole seconds. If a
-	// processor or the webhook has restored labels onto this incarnation, the marker is among the keys.
-	// The marker of a closed gate is not, nor one in the request to create the Node.
+	// processor or the webhook has restored labels onto this incarnation, the marker is among the keys,
+	// and so is a marker whose setter the API server no longer records. The marker of a closed gate is
+	// not, nor one in the request to create the Node.
 	Edited labels.Keys
 	// Owners are the field managers of the labels that are not the machine's.
 	Owners owners.Owners
@@ -146,6 +147,7 @@ func (m Managers) Of(n *metav1.ObjectMeta) Ownership {
 		})
 	}
 	if !f.isReadable {
+		o.Edited = keysOf(n, true, func(key string) bool { return key == labels.Marker && n.Labels[key] != labels.Pending })
 		o.Machine = keysOf(n, false, isOfController)
 		o.Unclear = keysOf(n, false, func(key string) bool { return !isOfController(key) })
 		return o

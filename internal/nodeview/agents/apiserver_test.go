@@ -198,11 +198,15 @@ func TestAncientChanges(t *testing.T) {
 	t.Parallel()
 	n := register(t, set{"zone": "z1"})
 	require.Equal(t, labels.Keys("zone"), n.machine())
+	n.patch("nodekeeper-processor/v1 (linux/amd64)", map[string]any{labels.Marker: "7"})
+	require.True(t, n.read().IsRestored())
+	awaitNextSecond(t)
 	for i := range 11 {
 		n.annotate(person, fmt.Sprintf("tool-%d", i))
 	}
 	assert.Empty(t, n.machine())
 	assert.Equal(t, labels.Keys("zone"), n.read().Unclear)
+	assert.True(t, n.read().IsRestored(), "a restore has set the marker")
 	awaitNextSecond(t) // of managers that wrote in one second, the first by name counts as the oldest
 	n.patch(person, map[string]any{"zone": "z2"})
 	assert.Empty(t, n.read().Unclear, "it is clear who changed it")

@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,10 +29,17 @@ func editedIn(entries []entry, webhook int, n *metav1.ObjectMeta) map[string]boo
 			}
 		}
 	}
-	if webhook >= 0 && entries[webhook].keys[labels.Marker] && n.Labels[labels.Marker] != labels.Pending {
+	isWebhooks := webhook >= 0 && entries[webhook].keys[labels.Marker]
+	if (isWebhooks || isSetterUnknown(entries, labels.Marker)) && n.Labels[labels.Marker] != labels.Pending {
 		edited[labels.Marker] = true
 	}
 	return edited
+}
+
+// isSetterUnknown reports whether the API server no longer records who set a label: of more than ten
+// field managers it merges the oldest, see [unknownSetters], and anyone may reset managedFields.
+func isSetterUnknown(entries []entry, key string) bool {
+	return !slices.ContainsFunc(entries, func(e entry) bool { return !e.isUnknown && e.keys[key] })
 }
 
 // lastOfCreation returns the last second whose entries may be of the request to create a Node. If a
