@@ -3,12 +3,14 @@ package nodes_test
 import (
 	"context"
 	"encoding/json"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
@@ -115,6 +117,27 @@ func TestOneWriteCannotGiveItsLabelsToOthers(t *testing.T) {
 		assert.Contains(t, fields["nodekeeper-processor Update"], "f:"+name)
 		assert.NotContains(t, fields[name+" "+string(operation)], "f:"+name)
 	}
+}
+
+// That is why a label whose owner is unknown stays nodekeeper's. The value may be a person's: a tool
+// that applies another one without force must get a conflict.
+func TestLabelWithoutAnOwnerIsTakenWithoutAConflict(t *testing.T) {
+	t.Parallel()
+	n := processor(t)
+	restored := relabelled(t, n)
+	apply := func() error {
+		body := client.RawPatch(types.ApplyPatchType, []byte(`{"apiVersion":"v1","kind":"Node","metadata":{"labels":{"team":"red"}}}`))
+		return n.Client.Patch(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: restored.Name}}, body, client.FieldOwner("Terraform"))
+	}
+	require.NoError(t, n.GiveBack(t.Context(), restored, owners.Of([]owners.Owner{{Manager: "kubectl-label", Operation: updates, Keys: "rack"}})))
+	require.True(t, apierrors.IsConflict(apply()), "nodekeeper keeps team")
+	require.Equal(t, "blue", whole(t, n, restored.Name).Labels["team"])
+
+	released := whole(t, n, restored.Name)
+	released.ManagedFields = slices.DeleteFunc(released.ManagedFields, func(e metav1.ManagedFieldsEntry) bool { return e.Manager == owners.Processor })
+	require.NoError(t, n.Client.Update(t.Context(), released))
+	require.NoError(t, apply())
+	assert.Equal(t, "red", whole(t, n, restored.Name).Labels["team"])
 }
 
 func TestGiveBackAmidOtherWrites(t *testing.T) {
