@@ -247,7 +247,7 @@ func decideRestore(t txn.Transaction, r record.Record, n *nodeview.Node, policy 
 	held := heldFrom(r, n, policy)
 	live := sideWithRefused(r, n)
 	if !t.IsRequest() {
-		live.Edited = editedSince(t, n)
+		live.Edited = editedSince(t, n, policy)
 	}
 	return Decision{
 		Action: Restore,

@@ -37,18 +37,22 @@ func restoredFrom(n *nodeview.Node) revision.Revision {
 }
 
 // editedSince returns the keys that users have set or removed on a Node since it was created. t is
-// a former state of it: what differs was edited, even if managedFields do not show that.
-func editedSince(t txn.Transaction, n *nodeview.Node) labels.Keys {
+// a former state of it: what differs was edited, even if managedFields do not show that. An
+// annotation that t does not have proves nothing, as its watcher may not keep annotations. Neither
+// does a taint, whose setter is unknown, or which agents have set.
+func editedSince(t txn.Transaction, n *nodeview.Node, policy labels.Policy) labels.Keys {
 	if n.IsRestored() && n.Marker != t.Marker {
 		return n.Edited // what else differs may be from the restore that set the marker since
 	}
 	byUsers := func(of labels.Side, key string) bool {
-		return labels.IsLabel(key) && !of.Machine.Has(key) && !of.Unclear.Has(key)
+		return policy.Has(key) && !of.Machine.Has(key) && !of.Unclear.Has(key)
 	}
 	before, after := sideOf(t), sideOfNode(n)
 	return n.Edited.Union(labels.KeysOf(func(yield func(string) bool) {
 		for key, value := range after.Labels {
-			if former, wasThere := before.Labels[key]; (!wasThere || former != value) && byUsers(after, key) && !yield(key) {
+			former, wasThere := before.Labels[key]
+			isEdited := wasThere && former != value || !wasThere && labels.IsLabel(key)
+			if isEdited && byUsers(after, key) && !yield(key) {
 				return
 			}
 		}

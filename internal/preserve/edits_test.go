@@ -49,6 +49,37 @@ func TestRestoreKeepsEarlierEdits(t *testing.T) {
 	}
 }
 
+// A watcher without the flag sees no annotations, and the setter of a taint is unknown.
+func TestRestoreKeepsEarlierEditsOfAnnotations(t *testing.T) {
+	const owner, dedicated = string(annotation), string(taint)
+	for name, tc := range map[string]struct {
+		came, is set
+		machine  labels.Keys // of those that it came with
+		policy   labels.Policy
+		want     set
+	}{
+		"removed":                         {came: set{owner: "a"}, is: set{}, policy: withPreserved, want: set{dedicated: "db"}},
+		"changed":                         {came: set{owner: "a"}, is: set{owner: "b"}, policy: withPreserved, want: set{owner: "b", dedicated: "db"}},
+		"removed by the machine":          {came: set{owner: "a"}, is: set{}, machine: annotation, policy: withPreserved, want: set{owner: "saved", dedicated: "db"}},
+		"not seen by the watcher":         {came: set{}, is: set{owner: "b"}, policy: withPreserved, want: set{owner: "saved", dedicated: "db"}},
+		"not kept by the processor":       {came: set{owner: "a"}, is: set{}, policy: replaceAll, want: set{}},
+		"a taint, if its setter is clear": {came: set{dedicated: "db"}, is: set{}, policy: withPreserved, want: set{owner: "saved"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := saved()
+			r.Labels = set{owner: "saved", dedicated: "db"}
+			added := of(txn.Added, event("stranger", "250", "", tc.came))
+			added.Machine = tc.machine
+			n := &nodeview.Node{UID: "stranger", Revision: revision.MustParse("300"), Labels: tc.is}
+			assert.Equal(t, tc.want, preserve.Decide(added, r, n, tc.policy).Labels)
+
+			added.Unclear = taint // as agents report every taint that is not the machine's
+			got := preserve.Decide(added, r, n, withPreserved).Labels
+			assert.Equal(t, "db", got[dedicated])
+		})
+	}
+}
+
 // An earlier record, as from a backup, has taken the place of the one that was restored.
 func TestEarlierRecordChangesNoNode(t *testing.T) {
 	node := func(marker string, edited labels.Keys) *nodeview.Node {
