@@ -23,13 +23,17 @@ func registerAdmission(
 	if err != nil {
 		return nil, fmt.Errorf("--admission=%s: %w", o.admission, err)
 	}
-	mgr.GetLogger().Info("Selected the admission mode", "admission", mode)
+	fences, err := policy.ServesFences(mgr.GetRESTMapper())
+	if err != nil {
+		return nil, err //nolint:wrapcheck // the error needs no context
+	}
+	mgr.GetLogger().Info("Selected the admission mode", "admission", mode, "fences", fences)
 	served, err := discovery.NewDiscoveryClientForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
 		return nil, fmt.Errorf("connecting to the API server: %w", err)
 	}
 	installed := &policy.Controller{
-		Client: mgr.GetClient(), Reports: reports, Dialect: o.dialect(), Namespace: o.namespace, Mode: mode, SyncPeriod: o.syncPeriod,
+		Client: mgr.GetClient(), Reports: reports, Dialect: o.dialect(), Namespace: o.namespace, Mode: mode, Fences: fences, SyncPeriod: o.syncPeriod,
 		Resources: &policy.Resources{
 			Reader: mgr.GetAPIReader(), Discovery: served, Clock: func() time.Time { return clock.Now(time.Now()) }, NeedNoSchema: mode == policy.ByWebhook,
 		},

@@ -81,16 +81,13 @@ func (o *options) permissions() []daemon.Permission {
 }
 
 // admissionPermissions returns the permissions for installing policies and their tables, or webhooks
-// and their certificate, and for removing those of other modes. The permission to create rings is
+// and their certificate, and fences, and for removing those of other modes. The permission to create rings is
 // for dry runs, which show whether the API server applies them.
 func (o *options) admissionPermissions() (needed []daemon.Permission) {
 	all, removal := []string{"get", "list", "watch", "create", "update", "delete"}, []string{"get", "delete"}
-	policies, webhooks := removal, removal
+	policies, webhooks, fences := removal, removal, removal
 	if o.mayUsePolicies() {
 		policies = all
-		for _, resource := range []string{"validatingadmissionpolicies", "validatingadmissionpolicybindings"} {
-			needed = append(needed, daemon.Permissions(admissionregistrationv1.GroupName, resource, "", "create")...)
-		}
 		// Without it, the API server refuses policies that have ConfigMaps as parameters.
 		needed = append(needed, daemon.Permissions("", "configmaps", "", "get")...)
 	}
@@ -99,11 +96,15 @@ func (o *options) admissionPermissions() (needed []daemon.Permission) {
 		needed = append(needed, o.webhook.permissions(o.namespace)...)
 	}
 	if o.admission != policy.None {
+		fences = all
 		needed = append(needed, daemon.Permissions(v1alpha1.GroupName, "clusterrings", "", "create")...)
 		needed = append(needed, daemon.Permissions(policy.CRDKind.Group, "customresourcedefinitions", "", "get", "list", "watch")...)
 	}
 	for _, resource := range []string{"mutatingadmissionpolicies", "mutatingadmissionpolicybindings"} {
 		needed = append(needed, daemon.Permissions(admissionregistrationv1.GroupName, resource, "", policies...)...)
+	}
+	for _, resource := range []string{"validatingadmissionpolicies", "validatingadmissionpolicybindings"} {
+		needed = append(needed, daemon.Permissions(admissionregistrationv1.GroupName, resource, "", fences...)...)
 	}
 	needed = append(needed, daemon.Permissions(admissionregistrationv1.GroupName, "mutatingwebhookconfigurations", "", webhooks...)...)
 	needed = append(needed, daemon.Permissions("", "configmaps", o.namespace, policies...)...)

@@ -31,7 +31,7 @@ func names(ring string) []string { return []string{assignPrefix + ring, stickPre
 
 // ringOf returns the ring of a policy or table, or "" if the name is not one of this package's.
 func ringOf(name string) string {
-	for _, prefix := range []string{assignPrefix, stickPrefix, tablePrefix} {
+	for _, prefix := range []string{assignPrefix, stickPrefix, fencePrefix, tablePrefix} {
 		if ring, ok := strings.CutPrefix(name, prefix); ok {
 			return ring
 		}
@@ -189,9 +189,9 @@ func rules(resources []Resource, operation admissionregistrationv1.OperationType
 	return all
 }
 
-func rule(group string, resources []string, operation admissionregistrationv1.OperationType) admissionregistrationv1.NamedRuleWithOperations {
+func rule(group string, resources []string, operations ...admissionregistrationv1.OperationType) admissionregistrationv1.NamedRuleWithOperations {
 	return admissionregistrationv1.NamedRuleWithOperations{RuleWithOperations: admissionregistrationv1.RuleWithOperations{
-		Operations: []admissionregistrationv1.OperationType{operation},
+		Operations: operations,
 		Rule: admissionregistrationv1.Rule{
 			APIGroups: []string{group}, APIVersions: []string{"*"}, Resources: resources, Scope: new(admissionregistrationv1.AllScopes),
 		},

@@ -95,3 +95,36 @@ func TestNamesAreQuoted(t *testing.T) {
 		return strings.Contains(c.Expression, `['system:it\'s']`)
 	}))
 }
+
+// Of a fence, only the action depends on whether it audits or denies. A fence never blocks requests
+// because of an error, and has no parameter that an API server could miss.
+func TestFences(t *testing.T) {
+	r := ring()
+	r.Spec.Shards.ServiceAccounts = []string{"operator"}
+	r.Spec.Resources = []v1alpha1.Resource{{GroupResource: v1alpha1.GroupResource{Group: "apps", Resource: "deployments"}}, {
+		GroupResource:       v1alpha1.GroupResource{Resource: "secrets"},
+		ControlledResources: []v1alpha1.GroupResource{{Resource: "configmaps"}, {Group: "coordination.k8s.io", Resource: "leases"}},
+	}}
+	r.Spec.Fence = v1alpha1.FenceAudit
+	audit := builder().BuildFences(r)
+	r.Spec.Fence = v1alpha1.FenceDeny
+	deny := builder().BuildFences(r)
+	require.Len(t, deny, len(audit))
+	for i, f := range deny {
+		assert.Equal(t, audit[i].Policy, f.Policy)
+		assert.Equal(t, audit[i].Revision, f.Revision)
+		assert.Equal(t, []admissionregistrationv1.ValidationAction{admissionregistrationv1.Audit}, audit[i].Binding.Spec.ValidationActions)
+		assert.Equal(t, []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}, f.Binding.Spec.ValidationActions)
+		assert.Equal(t, f.Policy.Name, f.Binding.Spec.PolicyName)
+		assert.Equal(t, admissionregistrationv1.Ignore, *f.Policy.Spec.FailurePolicy)
+		assert.Nil(t, f.Policy.Spec.ParamKind)
+		var rules []string
+		for _, one := range f.Policy.Spec.MatchConstraints.ResourceRules {
+			rules = append(rules, one.APIGroups[0]+" "+strings.Join(one.Resources, ","))
+		}
+		assert.Equal(t, []string{" configmaps,configmaps/*,secrets,secrets/*", "apps deployments,deployments/*", "sharding.nodekeeper.dev clusterrings"}, rules,
+			"shards and the sharder need Leases in order to work")
+	}
+	r.Spec.Shards.ServiceAccounts = []string{"another"}
+	assert.NotEqual(t, deny[0].Revision, builder().BuildFences(r)[0].Revision)
+}

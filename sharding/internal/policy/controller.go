@@ -59,6 +59,9 @@ type Controller struct {
 	Mode Mode
 	// Webhooks is used by the mode ByWebhook only.
 	Webhooks *Webhooks
+	// Fences is set if the API server serves ValidatingAdmissionPolicies. Without them, rings have no
+	// fence.
+	Fences bool
 	// SyncPeriod bounds the delay between retries for a failing ring.
 	SyncPeriod time.Duration
 
@@ -67,6 +70,8 @@ type Controller struct {
 	// known yet.
 	user   string
 	proofs map[string]*proof
+	// fences are the proofs of fences, by the name of the policy.
+	fences map[string]*proof
 }
 
 // options returns the options of the controllers of this package. The delay between retries for a
@@ -92,6 +97,10 @@ func (c *Controller) Register(mgr manager.Manager) error {
 		b = b.Watches(&admissionregistrationv1.MutatingWebhookConfiguration{}, handler.EnqueueRequestsFromMapFunc(webhooksToRing)).
 			WatchesMetadata(CRD(), handler.EnqueueRequestsFromMapFunc(UsersOf(c.Client)))
 	case Auto, None:
+	}
+	if c.Fences && c.Mode != None {
+		b = b.Watches(&admissionregistrationv1.ValidatingAdmissionPolicy{}, handler.EnqueueRequestsFromMapFunc(toRing)).
+			Watches(&admissionregistrationv1.ValidatingAdmissionPolicyBinding{}, handler.EnqueueRequestsFromMapFunc(toRing))
 	}
 	if err := b.Complete(c); err != nil {
 		return fmt.Errorf("installing policies: %w", err)
@@ -163,17 +172,26 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 			return reconcile.Result{}, err
 		}
 		c.report(r.Name, metav1.ConditionTrue, disabled, "the sharder assigns objects after they are created: it runs without admission")
-		return reconcile.Result{}, nil
+		_, err := c.keepFences(ctx, r)
+		return reconcile.Result{}, err
 	}
 	f, err := c.Resources.of(ctx, r)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
 	after, err := c.keep(ctx, r, f)
-	if f.recheck > 0 && (after == 0 || f.recheck < after) {
-		after = f.recheck
+	check, failed := c.keepFences(ctx, r) // it does not depend on the others
+	return reconcile.Result{RequeueAfter: earliest(after, f.recheck, check)}, errors.Join(err, failed)
+}
+
+// earliest returns the shortest of some delays that is not zero, or zero.
+func earliest(delays ...time.Duration) (first time.Duration) {
+	for _, d := range delays {
+		if d > 0 && (first == 0 || d < first) {
+			first = d
+		}
 	}
-	return reconcile.Result{RequeueAfter: after}, err
+	return first
 }
 
 // keep installs the policies or webhooks for the served resources and reports the result. It returns the delay
@@ -211,7 +229,7 @@ func (c *Controller) keep(ctx context.Context, r *v1alpha1.ClusterRing, f found)
 
 // fail reports why policies are not installed, unless a retry is expected to succeed.
 func (c *Controller) fail(name string, err error) (after time.Duration, _ error) {
-	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) {
+	if isRace(err) {
 		return probePeriod, nil // the cache will catch up
 	}
 	c.forget(name)
@@ -220,6 +238,11 @@ func (c *Controller) fail(name string, err error) (after time.Duration, _ error)
 		return 0, nil // an event follows when the foreign object is deleted
 	}
 	return 0, err
+}
+
+// isRace reports whether a write failed because the cache is behind.
+func isRace(err error) bool {
+	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err)
 }
 
 // self returns the user name under which the API server authenticates this process.

@@ -42,16 +42,29 @@ func (m Mode) Resolve(mapper meta.RESTMapper) (Mode, error) {
 	if m == None || m == ByWebhook {
 		return m, nil
 	}
-	kind := schema.GroupKind{Group: admissionregistrationv1.GroupName, Kind: "MutatingAdmissionPolicy"}
-	_, err := mapper.RESTMapping(kind, admissionregistrationv1.SchemeGroupVersion.Version)
+	served, err := serves(mapper, "MutatingAdmissionPolicy")
 	switch {
-	case err == nil:
+	case err != nil:
+		return "", err
+	case served:
 		return ByPolicy, nil
-	case !meta.IsNoMatchError(err):
-		return "", fmt.Errorf("looking up admission policies: %w", err)
 	case m == Auto:
 		return ByWebhook, nil
 	default:
 		return "", errNotServed
 	}
+}
+
+// ServesFences reports whether the API server serves ValidatingAdmissionPolicies.
+func ServesFences(mapper meta.RESTMapper) (bool, error) {
+	return serves(mapper, "ValidatingAdmissionPolicy")
+}
+
+// serves reports whether the API server serves a kind of admission policies.
+func serves(mapper meta.RESTMapper, kind string) (bool, error) {
+	_, err := mapper.RESTMapping(schema.GroupKind{Group: admissionregistrationv1.GroupName, Kind: kind}, admissionregistrationv1.SchemeGroupVersion.Version)
+	if err != nil && !meta.IsNoMatchError(err) {
+		return false, fmt.Errorf("looking up admission policies: %w", err)
+	}
+	return err == nil, nil
 }

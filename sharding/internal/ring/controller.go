@@ -284,11 +284,14 @@ func isNew(before, after *v1alpha1.Table) bool {
 	return !slices.Equal(before.Shards, after.Shards) || !slices.Equal(before.Slots, after.Slots)
 }
 
+// isProblem are the reasons of other conditions that are problems.
+var isProblem = map[string]bool{installFailed: true, MovesFailing: true, fenceUnsupported: true}
+
 // emitEvents emits events for new problems. Moving objects and a pending policy installation are
 // not problems.
 func (c *Controller) emitEvents(ring *v1alpha1.ClusterRing, before, after *v1alpha1.ClusterRingStatus) {
 	for _, condition := range after.Conditions {
-		problem := condition.Type == conditionReady || condition.Type == conditionShardsAccepted || condition.Reason == installFailed || condition.Reason == MovesFailing
+		problem := condition.Type == conditionReady || condition.Type == conditionShardsAccepted || isProblem[condition.Reason]
 		if !problem || !isFalse(after, condition.Type, condition.Reason) || isFalse(before, condition.Type, condition.Reason) {
 			continue
 		}

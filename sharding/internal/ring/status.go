@@ -32,6 +32,15 @@ const (
 // Package assignment reports it.
 const MovesFailing = "MovesFailing"
 
+// FenceInstalled is the type of the condition that is true if the ring has the fence that it asks for,
+// and FenceWorks is its reason if that is not None. Package policy reports it.
+const (
+	FenceInstalled = "FenceInstalled"
+	FenceWorks     = "Installed"
+
+	fenceUnsupported = "FenceUnsupported"
+)
+
 // maxNamed is the number of rejected Leases or missing resources that a condition lists.
 const maxNamed = 5
 
@@ -76,19 +85,27 @@ func readiness(ring *v1alpha1.ClusterRing, s *v1alpha1.ClusterRingStatus, hasSha
 	default:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, reconciled, "every slot has a shard"
 	}
-	c.Message += unfenced(&ring.Spec)
+	c.Message += unfenced(ring, s)
 	return c
 }
 
-// unfenced returns what a ring that asks for a fence must know while there is none.
-func unfenced(spec *v1alpha1.ClusterRingSpec) string {
+// unfenced returns what users of a ring with fence Deny must know while it does not work.
+func unfenced(ring *v1alpha1.ClusterRing, s *v1alpha1.ClusterRingStatus) string {
 	switch {
-	case spec.Fence != v1alpha1.FenceDeny:
+	case ring.Spec.Fence != v1alpha1.FenceDeny || IsFenced(ring, s):
 		return ""
-	case spec.Handover.OnTimeout == v1alpha1.Force:
-		return "; this version has no fence: with onTimeout Force, two shards can work on one object"
+	case ring.Spec.Handover.OnTimeout == v1alpha1.Force:
+		return "; with onTimeout Force and no fence, two shards can work on one object: see condition " + FenceInstalled
 	}
-	return "; this version has no fence: fence Deny refuses nothing"
+	return "; fence Deny refuses nothing yet: see condition " + FenceInstalled
+}
+
+// IsFenced reports whether the API server has been shown to refuse requests of the shards of a ring
+// for the objects of other shards, according to a status of its current generation.
+func IsFenced(ring *v1alpha1.ClusterRing, s *v1alpha1.ClusterRingStatus) bool {
+	c := meta.FindStatusCondition(s.Conditions, FenceInstalled)
+	return ring.Spec.Fence == v1alpha1.FenceDeny && c != nil && c.Status == metav1.ConditionTrue && c.Reason == FenceWorks &&
+		c.ObservedGeneration == ring.Generation
 }
 
 // labelled returns the resources whose objects may have sharding labels: the resources in the spec

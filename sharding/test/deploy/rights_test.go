@@ -183,16 +183,22 @@ func (s *story) shares(t require.TestingT) map[string]int {
 	return all
 }
 
-// tamper changes a binding, which the sharder corrects.
+// tamper changes bindings, which the sharder corrects.
 func (s *story) tamper() {
 	s.t.Helper()
 	binding := &admissionregistrationv1.MutatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: "sharding-assign-" + checksums}}
+	fence := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: "sharding-fence-" + checksums}}
 	patch := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"matchResources":{"namespaceSelector":{"matchLabels":{"no":"such"}}}}}`))
 	require.NoError(s.t, s.Patch(s.t.Context(), binding, patch))
 	s.eventually(func(c *assert.CollectT) {
 		require.NoError(c, s.Get(s.t.Context(), client.ObjectKeyFromObject(binding), binding))
 		assert.Nil(c, binding.Spec.MatchResources)
 	}, "the binding is as before")
+	require.NoError(s.t, s.Patch(s.t.Context(), fence, patch))
+	s.eventually(func(c *assert.CollectT) {
+		require.NoError(c, s.Get(s.t.Context(), client.ObjectKeyFromObject(fence), fence))
+		assert.Nil(c, fence.Spec.MatchResources)
+	}, "the binding of the fence is as before")
 }
 
 // unassigned creates Secrets with their ConfigMaps before there is a ring.

@@ -123,10 +123,4 @@ func TestForcedMove(t *testing.T) {
 	})
 	c.event(ring, "Forced")
 	c.counts(ring, "secrets", "forced")
-	c.eventually(ring, func(collect *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
-		ready := meta.FindStatusCondition(s.Conditions, "Ready")
-		if assert.NotNil(collect, ready) {
-			assert.Contains(collect, ready.Message, "this version has no fence: with onTimeout Force, two shards can work on one object")
-		}
-	})
 }

@@ -79,7 +79,7 @@ func siteOn(t *testing.T, plane *controlplane.ControlPlane) *cluster {
 	return c
 }
 
-// clearSite deletes the rings, their policies, webhooks and tables, and the Lease of the leader from an API
+// clearSite deletes the rings, their policies, fences, webhooks and tables, and the Lease of the leader from an API
 // server without a sharder.
 func clearSite(plane *controlplane.ControlPlane) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -104,7 +104,10 @@ func clearSite(plane *controlplane.ControlPlane) error {
 			return fmt.Errorf("finalizing ring %s: %w", ring.Name, err)
 		}
 	}
-	for _, policies := range []client.Object{&admissionregistrationv1.MutatingAdmissionPolicyBinding{}, &admissionregistrationv1.MutatingAdmissionPolicy{}} {
+	for _, policies := range []client.Object{
+		&admissionregistrationv1.MutatingAdmissionPolicyBinding{}, &admissionregistrationv1.MutatingAdmissionPolicy{},
+		&admissionregistrationv1.ValidatingAdmissionPolicyBinding{}, &admissionregistrationv1.ValidatingAdmissionPolicy{},
+	} {
 		if err := c.DeleteAllOf(ctx, policies, notTheAnchor); err != nil && !meta.IsNoMatchError(err) { // older API servers have none
 			return err
 		}
