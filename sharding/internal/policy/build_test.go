@@ -106,9 +106,9 @@ func TestFences(t *testing.T) {
 		ControlledResources: []v1alpha1.GroupResource{{Resource: "configmaps"}, {Group: "coordination.k8s.io", Resource: "leases"}},
 	}}
 	r.Spec.Fence = v1alpha1.FenceAudit
-	audit := builder().BuildFences(r)
+	audit := builder().BuildFences(r, nil)
 	r.Spec.Fence = v1alpha1.FenceDeny
-	deny := builder().BuildFences(r)
+	deny := builder().BuildFences(r, nil)
 	require.Len(t, deny, len(audit))
 	for i, f := range deny {
 		assert.Equal(t, audit[i].Policy, f.Policy)
@@ -126,5 +126,5 @@ func TestFences(t *testing.T) {
 			"shards and the sharder need Leases in order to work")
 	}
 	r.Spec.Shards.ServiceAccounts = []string{"another"}
-	assert.NotEqual(t, deny[0].Revision, builder().BuildFences(r)[0].Revision)
+	assert.NotEqual(t, deny[0].Revision, builder().BuildFences(r, nil)[0].Revision)
 }

@@ -172,7 +172,7 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 			return reconcile.Result{}, err
 		}
 		c.report(r.Name, metav1.ConditionTrue, disabled, "the sharder assigns objects after they are created: it runs without admission")
-		_, err := c.keepFences(ctx, r)
+		_, err := c.keepFences(ctx, r, nil)
 		return reconcile.Result{}, err
 	}
 	f, err := c.Resources.of(ctx, r)
@@ -180,7 +180,7 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	after, err := c.keep(ctx, r, f)
-	check, failed := c.keepFences(ctx, r) // it does not depend on the others
+	check, failed := c.keepFences(ctx, r, f.resources) // it does not depend on the others
 	return reconcile.Result{RequeueAfter: earliest(after, f.recheck, check)}, errors.Join(err, failed)
 }
 

@@ -26,7 +26,7 @@ type Fence struct {
 
 // fenceNames returns the names of the validating policies of a ring. Their bindings have the same
 // names.
-func fenceNames(ring string) []string { return []string{fencePrefix + ring} }
+func fenceNames(ring string) []string { return []string{fencePrefix + ring, guardPrefix + ring} }
 
 // exempt are the resources that shards and the sharder themselves need in order to work. Fences do
 // not apply to them, even if they are resources of a ring.
@@ -47,8 +47,8 @@ func fenced(ring *v1alpha1.ClusterRing) []v1alpha1.GroupResource {
 // BuildFences returns the validating policies of a ring with service accounts and at least one
 // resource that is not exempt, in the form in which the API server stores them. They have no
 // parameter, and everything that they read is in the request, so an API server applies them from its
-// first request on.
-func (b *Builder) BuildFences(ring *v1alpha1.ClusterRing) []Fence {
+// first request on. They recognize the children of main objects whose resource is one of the given.
+func (b *Builder) BuildFences(ring *v1alpha1.ClusterRing, resources []Resource) []Fence {
 	e, c := b.expressions(ring), constantsOf(ring, nil)
 	return []Fence{b.fence(ring, fencePrefix, func(revision string) admissionregistrationv1.ValidatingAdmissionPolicySpec {
 		return admissionregistrationv1.ValidatingAdmissionPolicySpec{
@@ -58,7 +58,7 @@ func (b *Builder) BuildFences(ring *v1alpha1.ClusterRing) []Fence {
 			Validations:      refusing(e.probedOr(revision, e.foreignMessage())),
 			MatchConstraints: b.constraints(ring, admissionregistrationv1.Update, admissionregistrationv1.Delete),
 		}
-	})}
+	}), b.buildGuard(ring, resources)}
 }
 
 // fence completes a validating policy. The argument spec returns its parts for a revision.

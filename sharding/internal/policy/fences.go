@@ -27,7 +27,7 @@ const fenceSettle = 3 * time.Second
 
 // keepFences installs or removes the validating policies of a ring, and reports the result. It returns
 // the delay before the next check, or zero if no check is needed.
-func (c *Controller) keepFences(ctx context.Context, r *v1alpha1.ClusterRing) (after time.Duration, err error) {
+func (c *Controller) keepFences(ctx context.Context, r *v1alpha1.ClusterRing, resources []Resource) (after time.Duration, err error) {
 	if why := unfenced(r); why != "" {
 		if err := c.removeFences(ctx, r.Name); err != nil {
 			return 0, err
@@ -42,7 +42,7 @@ func (c *Controller) keepFences(ctx context.Context, r *v1alpha1.ClusterRing) (a
 		c.reportFence(r, metav1.ConditionFalse, fenceUnsupported, why)
 		return 0, nil
 	}
-	fences, err := c.fencesOf(ctx, r)
+	fences, err := c.fencesOf(ctx, r, resources)
 	if err != nil {
 		return 0, err
 	}
@@ -103,13 +103,13 @@ func (c *Controller) unsupported() string {
 }
 
 // fencesOf returns the fences of a ring.
-func (c *Controller) fencesOf(ctx context.Context, r *v1alpha1.ClusterRing) ([]Fence, error) {
+func (c *Controller) fencesOf(ctx context.Context, r *v1alpha1.ClusterRing, resources []Resource) ([]Fence, error) {
 	user, err := c.self(ctx)
 	if err != nil {
 		return nil, err
 	}
 	b := &Builder{Prefix: c.Dialect.PrefixOf(r), Namespace: c.Namespace, Sharders: []string{user}}
-	return b.BuildFences(r), nil
+	return b.BuildFences(r, resources), nil
 }
 
 // installFence creates or updates a fence. It reports whether it wrote anything.

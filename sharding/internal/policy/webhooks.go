@@ -140,11 +140,14 @@ func (e Endpoint) set(hook *admissionregistrationv1.MutatingWebhook, namespace, 
 }
 
 // isOurs returns an expression that is true if an object can belong to the ring.
-func (c constants) isOurs() string {
+func (c constants) isOurs() string { return c.isOursIn("object") }
+
+// isOursIn is isOurs for a variable.
+func (c constants) isOursIn(variable string) string {
 	const this = "request.resource.group + '/' + request.resource.resource"
 	is := this + " in " + list(c.mains)
 	if len(c.owners) > 0 {
-		is += " || object.metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false) && " +
+		is += " || " + variable + ".metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false) && " +
 			groupOf("o") + " + '/' + o.kind + ' ' + " + this + " in " + list(sortedKeys(c.owners)) + ")"
 	}
 	return "(" + is + ")"

@@ -241,18 +241,24 @@ func (c *cluster) violations(t require.TestingT, policy, action string) string {
 	return string(found[1])
 }
 
-// TestFenceAudits covers Audit of R34: the request succeeds, and the API server counts it.
+// TestFenceAudits covers Audit of R34 and R35: the requests succeed, and the API server counts them.
 func TestFenceAudits(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	ring := c.fenced(v1alpha1.FenceAudit, "web-0", "web-1")
 	other := c.as(c.account(account), "web-1")
-	require.EventuallyWithT(t, func(collect *assert.CollectT) { // until the API server applies it
+	require.EventuallyWithT(t, func(collect *assert.CollectT) { // until the API server applies them
 		object := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, GenerateName: "s-"}}
 		require.NoError(collect, c.Create(t.Context(), object))
-		object.Labels = map[string]string{prefix.ShardLabel(ring.Name): "web-0"}
+		object.Labels, object.ResourceVersion = map[string]string{prefix.ShardLabel(ring.Name): "web-0"}, "" // the sharder may write, too
+		require.NoError(collect, c.asSharder().Update(t.Context(), object))
+		object.ResourceVersion = ""
+		object.Labels[prefix.ShardLabel(ring.Name)] = "web-1"
+		require.NoError(collect, c.as("person", "").Update(t.Context(), object))
+		object.Labels[prefix.ShardLabel(ring.Name)], object.ResourceVersion = "web-0", ""
 		require.NoError(collect, c.asSharder().Update(t.Context(), object))
 		require.NoError(collect, other.Delete(t.Context(), object))
+		assert.NotEmpty(collect, c.violations(collect, "sharding-guard-"+ring.Name, "audit"))
 		assert.NotEmpty(collect, c.violations(collect, "sharding-fence-"+ring.Name, "audit"))
 	}, patience, period)
 }
@@ -289,7 +295,7 @@ func TestFenceFollowsItsRing(t *testing.T) {
 		assert.Equal(t, ring.UID, metav1.GetControllerOf(o).UID)
 		require.NoError(t, c.Delete(t.Context(), o))
 	}
-	require.EventuallyWithT(t, func(t *assert.CollectT) { assert.Len(t, c.fences(t, ring), 2) }, patience, period)
+	require.EventuallyWithT(t, func(t *assert.CollectT) { assert.Len(t, c.fences(t, ring), 4) }, patience, period)
 	c.hasFence(ring, metav1.ConditionTrue, "Installed")
 
 	c.update(ring, func(r *v1alpha1.ClusterRing) { r.Spec.Fence = v1alpha1.FenceNone })
@@ -297,7 +303,7 @@ func TestFenceFollowsItsRing(t *testing.T) {
 	require.EventuallyWithT(t, func(t *assert.CollectT) { assert.Empty(t, c.fences(t, ring)) }, patience, period)
 	c.update(ring, func(r *v1alpha1.ClusterRing) { r.Spec.Fence = v1alpha1.FenceAudit })
 	c.hasFence(ring, metav1.ConditionTrue, "Installed")
-	require.Len(t, c.fences(t, ring), 2)
+	require.Len(t, c.fences(t, ring), 4)
 	require.NoError(t, c.Delete(t.Context(), ring))
 	require.EventuallyWithT(t, func(t *assert.CollectT) { assert.Empty(t, c.fences(t, ring)) }, patience, period)
 }
@@ -307,6 +313,8 @@ func (c *cluster) fences(t require.TestingT, ring *v1alpha1.ClusterRing) (all []
 	for _, o := range []client.Object{
 		withName(&admissionregistrationv1.ValidatingAdmissionPolicyBinding{}, "sharding-fence-"+ring.Name),
 		withName(&admissionregistrationv1.ValidatingAdmissionPolicy{}, "sharding-fence-"+ring.Name),
+		withName(&admissionregistrationv1.ValidatingAdmissionPolicyBinding{}, "sharding-guard-"+ring.Name),
+		withName(&admissionregistrationv1.ValidatingAdmissionPolicy{}, "sharding-guard-"+ring.Name),
 	} {
 		err := c.Get(c.t.Context(), client.ObjectKeyFromObject(o), o)
 		require.NoError(t, client.IgnoreNotFound(err))
