@@ -74,7 +74,8 @@ type ClusterRingSpec struct {
 	Handover Handover `json:"handover,omitzero"`
 
 	// Fence is how the API server treats a shard's request for an object that is assigned to
-	// another shard.
+	// another shard, and changes of the sharder's labels by others: None ignores them, Audit
+	// records them, and Deny refuses them.
 	//
 	// +optional
 	// +default="Audit"
@@ -181,7 +182,7 @@ type Handover struct {
 	DrainTimeout *metav1.Duration `json:"drainTimeout,omitempty"`
 
 	// OnTimeout is the action after DrainTimeout: Wait keeps waiting for the shard, and Force
-	// assigns the object to the other shard.
+	// assigns the object to the other shard, if the API server refuses the writes of the former one.
 	//
 	// +optional
 	// +default="Wait"

@@ -14,7 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
+	"nodekeeper.dev/sharding/api/v1alpha1"
 	"nodekeeper.dev/sharding/internal/handover"
+	"nodekeeper.dev/sharding/internal/place"
 )
 
 // confirmAfter is the delay before checking a move that the watch has not shown.
@@ -67,6 +69,8 @@ func (t *tracker) confirm(ctx context.Context, v *view, m *metav1.PartialObjectM
 		return ctx, func() {}, true, nil
 	case isGone:
 		r, err = t.of.isGone(ctx, v, m.Labels[t.keys.shard])
+	case isFenced:
+		r, err = t.of.isFenced(ctx, v)
 	case isOutside:
 		r, err = t.of.isOutside(ctx, v, namespaceOf(t.mapping, m))
 	}
@@ -111,6 +115,9 @@ func (t *tracker) apply(ctx context.Context, v *view, key types.NamespacedName, 
 		t.of.moves.await(t, key)
 	case reportLate:
 		t.of.event(corev1.EventTypeWarning, "DrainTimeout", "the shard of %s %s has not released it in time", t.mapping.GroupVersionKind.Kind, key)
+		if v.ring.Spec.Handover.OnTimeout == v1alpha1.Force {
+			t.of.event(corev1.EventTypeWarning, "ForceWaits", "%s %s stays at its shard in spite of onTimeout Force, because the fence does not work: see condition %s", t.mapping.GroupVersionKind.Kind, key, place.FenceInstalled)
+		}
 		t.of.requestReport()
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -59,8 +60,9 @@ type assigner struct {
 	// settled is when the last writes of a former leader have arrived.
 	settled time.Time
 
-	// gone are the results of reading Leases, by shard, outside those of reading namespaces.
-	gone, outside readings
+	// gone are the results of reading Leases, by shard, outside those of reading namespaces, and fenced
+	// those of checking the fence, by the generation of the ring.
+	gone, outside, fenced readings
 }
 
 // reading is the result of a live read: whether something holds.
@@ -309,6 +311,13 @@ func (a *assigner) isGone(ctx context.Context, v *view, shard string) (reading, 
 	return a.gone.read(ctx, shard, a.now, func(ctx context.Context) (bool, error) {
 		holds, err := a.Dialect.Holds(ctx, a.Leases, v.ring, shard)
 		return !holds, err //nolint:wrapcheck // the error needs no context
+	})
+}
+
+// isFenced determines, by a dry run, whether the API server applies the fence of the ring.
+func (a *assigner) isFenced(ctx context.Context, v *view) (reading, error) {
+	return a.fenced.read(ctx, strconv.FormatInt(v.ring.Generation, 10), a.now, func(ctx context.Context) (bool, error) {
+		return a.Fenced(ctx, v.ring)
 	})
 }
 

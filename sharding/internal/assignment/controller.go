@@ -51,7 +51,10 @@ type Controller struct {
 	Mapper   meta.RESTMapper
 	// Leases reads the Lease of a shard from the API server before objects are taken from the
 	// shard.
-	Leases   coordinationv1client.LeasesGetter
+	Leases coordinationv1client.LeasesGetter
+	// Fenced reports whether the API server refuses requests of the shards of a ring for the objects of
+	// other shards now. It must not use a cache.
+	Fenced   func(context.Context, *v1alpha1.ClusterRing) (bool, error)
 	Observer *ring.Observer
 	Reports  *ring.Reports
 	Recorder events.EventRecorder

@@ -46,6 +46,8 @@ const (
 	isGone
 	// isOutside means that the namespace of the object does not belong to the ring.
 	isOutside
+	// isFenced means that the API server refuses requests of the shard for objects of other shards.
+	isFenced
 )
 
 // step is the next action on an object.
@@ -117,6 +119,9 @@ func (k *kind) nextOfMain(m *metav1.PartialObjectMetadata, o object, s situation
 		}
 	case handover.Assign:
 		next.do, next.versions = assign, o.life.children.versions
+		if d.Why == handover.Forced {
+			next.premise = isFenced
+		}
 		if o.life.isOfDead {
 			next.why = handover.Dead
 		}
@@ -171,7 +176,7 @@ func (k *kind) decide(m *metav1.PartialObjectMetadata, l life, s situation) hand
 	v, spec := s.view, s.view.ring.Spec.Handover
 	rules := handover.Ring{
 		Live: func(name string) bool { return v.live[name] }, Silent: func(name string) bool { return v.table.Silent[name] },
-		Force: spec.OnTimeout == "Force", IsFull: s.isFull,
+		Force: place.MayForce(v.ring), IsFull: s.isFull,
 	}
 	if spec.DrainTimeout != nil {
 		rules.DrainTimeout = spec.DrainTimeout.Duration

@@ -1,11 +1,13 @@
 package assignment
 
 import (
+	"context"
 	"strconv"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -190,4 +192,31 @@ func TestDrainIsTimedFromItsFirstVersion(t *testing.T) {
 	dead := object{life: life{uid: "u", isOfDead: true}}
 	assert.Equal(t, dead, dead.drained("web-1", "u", later), "no shard has to release it")
 	assert.Equal(t, known, known.undrained("before"))
+}
+
+// TestForceActsOnlyBehindAFence covers R30: with onTimeout Force, an object is taken from a live shard if
+// the status shows that the fence works, and a dry run confirms it.
+func TestForceActsOnlyBehindAFence(t *testing.T) {
+	t.Parallel()
+	s := newScene()
+	const to = "web-1"
+	ring := s.situation.view.ring
+	ring.Spec.Fence, ring.Spec.Handover.OnTimeout = v1alpha1.FenceDeny, v1alpha1.Force
+	late := object{life: life{uid: "u", drain: drain{to: to, since: s.situation.now.Add(-time.Minute)}}}
+	got, _ := s.main.next(s.version(draining("web-0", to)), late, s.situation)
+	assert.Equal(t, step{do: reportLate, to: to, why: handover.Balance}, got, "without a fence")
+	before := &view{ring: ring.DeepCopy()}
+	ring.Status.Conditions = []metav1.Condition{{Type: place.FenceInstalled, Status: metav1.ConditionTrue, Reason: place.FenceWorks}}
+	late.life.drain.isLate = true
+	got, _ = s.main.next(s.version(draining("web-0", to)), late, s.situation)
+	assert.Equal(t, step{do: assign, premise: isFenced, to: to, why: handover.Forced}, got, "with a fence, also after the report")
+	assert.False(t, (&view{ring: ring}).decidesLike(before), "late objects are looked at again")
+
+	for _, works := range []bool{true, false} {
+		a := &assigner{Controller: &Controller{Fenced: func(context.Context, *v1alpha1.ClusterRing) (bool, error) { return works, nil }}}
+		_, cancel, holds, err := (&tracker{of: a}).confirm(t.Context(), s.situation.view, nil, isFenced)
+		require.NoError(t, err)
+		cancel()
+		assert.Equal(t, works, holds)
+	}
 }

@@ -13,8 +13,12 @@
 // itself, because a restarted API server can need half a minute to find a custom resource that is
 // a parameter, and applies no policy of the ring until then.
 //
-// The policies never reject a request: their failure policy is Ignore, their expressions guard
+// These policies never reject a request: their failure policy is Ignore, their expressions guard
 // every access, and they set only valid label values.
+//
+// For a ring with a fence, the package also installs the validating policies sharding-fence-<ring>
+// and sharding-guard-<ring>. Their match conditions are true only for requests that they record or
+// refuse. They need no parameter.
 //
 // [Builder] is pure.
 package policy

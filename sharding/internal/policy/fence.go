@@ -44,7 +44,7 @@ func fenced(ring *v1alpha1.ClusterRing) []v1alpha1.GroupResource {
 	return all
 }
 
-// BuildFences returns the validating policies of a ring with service accounts and at least one
+// BuildFences returns the fence and the guard, the validating policies of a ring with service accounts and at least one
 // resource that is not exempt, in the form in which the API server stores them. They have no
 // parameter, and everything that they read is in the request, so an API server applies them from its
 // first request on. They recognize the children of main objects whose resource is one of the given.

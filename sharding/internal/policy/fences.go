@@ -15,10 +15,11 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"nodekeeper.dev/sharding/api/v1alpha1"
+	"nodekeeper.dev/sharding/internal/place"
 	"nodekeeper.dev/sharding/internal/ring"
 )
 
-// fenceUnsupported is a reason of the condition [ring.FenceInstalled].
+// fenceUnsupported is a reason of the condition [place.FenceInstalled].
 const fenceUnsupported = "FenceUnsupported"
 
 // fenceSettle is how long a fence must have been applied before it counts as installed: API servers
@@ -68,7 +69,10 @@ func (c *Controller) keepFences(ctx context.Context, r *v1alpha1.ClusterRing, re
 		c.reportFence(r, metav1.ConditionFalse, installing, waiting)
 		return probePeriod, nil
 	}
-	c.reportFence(r, metav1.ConditionTrue, ring.FenceWorks, effects[r.Spec.Fence])
+	c.reportFence(r, metav1.ConditionTrue, place.FenceWorks, effects[r.Spec.Fence])
+	if r.Spec.Fence == v1alpha1.FenceDeny {
+		return servingPeriod, nil
+	}
 	return 0, nil
 }
 
@@ -145,28 +149,49 @@ func (c *Controller) removeFences(ctx context.Context, of string) error {
 }
 
 // proveFence checks whether the API server applies a fence, and returns why it does not count as
-// installed yet, or "". Nothing shows whether the API server applies a fence that only records.
+// installed, or "". Nothing shows whether the API server applies a fence that only records.
 func (c *Controller) proveFence(ctx context.Context, r *v1alpha1.ClusterRing, f Fence, p *proof) string {
-	if p.applied || r.Spec.Fence != v1alpha1.FenceDeny {
+	if r.Spec.Fence != v1alpha1.FenceDeny {
 		return ""
 	}
-	refused, err := c.Refuses(ctx, r, f)
+	refused, err := c.refuses(ctx, r, f)
+	wasApplied := p.applied
+	p.applied = refused && time.Since(p.since) >= fenceSettle
 	switch {
-	case err != nil && !isTransient(err):
-		return fmt.Sprintf("no dry run can show whether the API server applies %s: %v", f.Policy.Name, err)
-	case err != nil:
-		return fmt.Sprintf("could not determine whether the API server applies %s: %v", f.Policy.Name, err)
-	case !refused:
-		return "a dry run does not show that the API server applies " + f.Policy.Name
-	case time.Since(p.since) < fenceSettle:
+	case p.applied:
+		return ""
+	case refused:
 		return "other API servers may not apply " + f.Policy.Name + " yet"
+	case err == nil:
+		return "a dry run does not show that the API server applies " + f.Policy.Name
+	case !isTransient(err):
+		return fmt.Sprintf("no dry run can show whether the API server applies %s: %v", f.Policy.Name, err)
+	case wasApplied: // the next dry run will show it
+		p.applied = true
+		return ""
 	}
-	p.applied = true
-	return ""
+	return fmt.Sprintf("could not determine whether the API server applies %s: %v", f.Policy.Name, err)
 }
 
-// Refuses reports whether the API server applies a fence with the action Deny, by a dry run.
-func (c *Controller) Refuses(ctx context.Context, r *v1alpha1.ClusterRing, f Fence) (bool, error) {
+// Fenced reports, by a dry run, whether the API server refuses requests of the shards of a ring for the
+// objects of other shards now.
+func (c *Controller) Fenced(ctx context.Context, r *v1alpha1.ClusterRing) (bool, error) {
+	if unfenced(r) != "" || c.unsupported() != "" || r.Spec.Fence != v1alpha1.FenceDeny {
+		return false, nil
+	}
+	fences, err := c.fencesOf(ctx, r, nil)
+	if err != nil {
+		return false, err
+	}
+	refused, err := c.refuses(ctx, r, fences[0])
+	if err != nil {
+		return false, fmt.Errorf("checking whether the API server applies %s: %w", fences[0].Policy.Name, err)
+	}
+	return refused, nil
+}
+
+// refuses reports whether the API server applies a fence with the action Deny, by a dry run.
+func (c *Controller) refuses(ctx context.Context, r *v1alpha1.ClusterRing, f Fence) (bool, error) {
 	label := c.Dialect.PrefixOf(r).DrainLabel(r.Name)
 	probe := &v1alpha1.ClusterRing{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "probe-", Labels: map[string]string{label: f.Revision}},
@@ -215,6 +240,6 @@ func (c *Controller) failFence(r *v1alpha1.ClusterRing, err error) (time.Duratio
 // reportFence reports on the fence of one generation of a ring. The next one can ask for another.
 func (c *Controller) reportFence(of *v1alpha1.ClusterRing, status metav1.ConditionStatus, reason, message string) {
 	c.Reports.Change(of.Name, func(r *ring.Report) {
-		r.Set(metav1.Condition{Type: ring.FenceInstalled, Status: status, Reason: reason, Message: message, ObservedGeneration: of.Generation})
+		r.Set(metav1.Condition{Type: place.FenceInstalled, Status: status, Reason: reason, Message: message, ObservedGeneration: of.Generation})
 	})
 }

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nodekeeper.dev/sharding/api/v1alpha1"
+	"nodekeeper.dev/sharding/internal/place"
 )
 
 // The types of conditions that this package sets or reads, and their reasons.
@@ -32,14 +33,8 @@ const (
 // Package assignment reports it.
 const MovesFailing = "MovesFailing"
 
-// FenceInstalled is the type of the condition that is true if the ring has the fence that it asks for,
-// and FenceWorks is its reason if that is not None. Package policy reports it.
-const (
-	FenceInstalled = "FenceInstalled"
-	FenceWorks     = "Installed"
-
-	fenceUnsupported = "FenceUnsupported"
-)
+// fenceUnsupported is a reason of the condition [place.FenceInstalled], which package policy reports.
+const fenceUnsupported = "FenceUnsupported"
 
 // maxNamed is the number of rejected Leases or missing resources that a condition lists.
 const maxNamed = 5
@@ -92,20 +87,12 @@ func readiness(ring *v1alpha1.ClusterRing, s *v1alpha1.ClusterRingStatus, hasSha
 // unfenced returns what users of a ring with fence Deny must know while it does not work.
 func unfenced(ring *v1alpha1.ClusterRing, s *v1alpha1.ClusterRingStatus) string {
 	switch {
-	case ring.Spec.Fence != v1alpha1.FenceDeny || IsFenced(ring, s):
+	case ring.Spec.Fence != v1alpha1.FenceDeny || place.IsFenced(ring, s):
 		return ""
 	case ring.Spec.Handover.OnTimeout == v1alpha1.Force:
-		return "; with onTimeout Force and no fence, two shards can work on one object: see condition " + FenceInstalled
+		return "; onTimeout Force waits for the fence: see condition " + place.FenceInstalled
 	}
-	return "; fence Deny refuses nothing yet: see condition " + FenceInstalled
-}
-
-// IsFenced reports whether the API server has been shown to refuse requests of the shards of a ring
-// for the objects of other shards, according to a status of its current generation.
-func IsFenced(ring *v1alpha1.ClusterRing, s *v1alpha1.ClusterRingStatus) bool {
-	c := meta.FindStatusCondition(s.Conditions, FenceInstalled)
-	return ring.Spec.Fence == v1alpha1.FenceDeny && c != nil && c.Status == metav1.ConditionTrue && c.Reason == FenceWorks &&
-		c.ObservedGeneration == ring.Generation
+	return "; fence Deny refuses nothing yet: see condition " + place.FenceInstalled
 }
 
 // labelled returns the resources whose objects may have sharding labels: the resources in the spec

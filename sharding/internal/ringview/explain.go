@@ -10,6 +10,7 @@ import (
 
 	"nodekeeper.dev/sharding/api/v1alpha1"
 	"nodekeeper.dev/sharding/internal/handover"
+	"nodekeeper.dev/sharding/internal/place"
 )
 
 // excluded completes the ownership of an object that does not belong to the ring.
@@ -120,7 +121,7 @@ func (q *question) decide(o *Ownership, main v1alpha1.Resource) handover.Decisio
 	}
 	rules := handover.Ring{
 		Live: q.isLive, Silent: func(shard string) bool { return q.table.Silent[shard] },
-		Force: spec.OnTimeout == v1alpha1.Force, IsFull: q.ring.Status.Moving >= spec.MaxConcurrentMoves && spec.MaxConcurrentMoves > 0,
+		Force: place.MayForce(q.ring), IsFull: q.ring.Status.Moving >= spec.MaxConcurrentMoves && spec.MaxConcurrentMoves > 0,
 	}
 	if spec.DrainTimeout != nil {
 		rules.DrainTimeout = spec.DrainTimeout.Duration
@@ -160,6 +161,8 @@ func (q *question) nextOfWait(d handover.Decision) string {
 		timeout = given.Duration
 	}
 	switch {
+	case d.IsLate && q.ring.Spec.Handover.OnTimeout == v1alpha1.Force:
+		return fmt.Sprintf("nothing: the shard has not given it away within spec.handover.drainTimeout (%s), and onTimeout Force waits for the fence: see condition %s", timeout, place.FenceInstalled)
 	case d.IsLate:
 		return fmt.Sprintf("nothing: the shard has not given it away within spec.handover.drainTimeout (%s), and spec.handover.onTimeout is Wait: look at its log", timeout)
 	case d.After > 0:

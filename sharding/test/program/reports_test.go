@@ -105,22 +105,3 @@ func (c *cluster) countStatusWrites(ring *v1alpha1.ClusterRing) (count func() in
 	}()
 	return func() int { return int(writes.Load()) }
 }
-
-// TestForcedMove covers the rest of R30: with onTimeout Force, an object that is not released in
-// time is assigned to the other shard.
-func TestForcedMove(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t)
-	ring := c.ring("")
-	ring.Spec.Shards.ServiceAccounts, ring.Spec.Fence = []string{"operator"}, v1alpha1.FenceDeny
-	ring.Spec.Handover = v1alpha1.Handover{DrainTimeout: &metav1.Duration{Duration: time.Second}, OnTimeout: v1alpha1.Force, Settle: &metav1.Duration{}}
-	c.balanced(ring, 30, "web-0")
-	c.lease(ring, "web-1", 600, 0)
-	c.eventually(ring, func(collect *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
-		assert.Len(collect, shares(s, now), 2)
-		c.inPlace(collect, ring, s)
-		assert.Len(collect, c.shardsOf(collect, ring), 2)
-	})
-	c.event(ring, "Forced")
-	c.counts(ring, "secrets", "forced")
-}
