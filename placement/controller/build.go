@@ -36,6 +36,7 @@ func (p *pass) createContracts(ctx context.Context) {
 			p.delay("create "+pod, "")
 			if !p.foreign[pod] {
 				p.foreign[pod] = true
+				p.foreignObject(aboutConfigMap(created[i]))
 				logr.FromContextOrDiscard(ctx).Info("The ConfigMap with the name of a pod does not belong to the pool, so the pod gets no work", "pod", pod)
 			}
 		default:

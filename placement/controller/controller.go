@@ -42,6 +42,8 @@ const (
 type Controller struct {
 	loops    []*loop
 	detector *rewind.Detector
+	metrics  *metrics
+	events   corev1client.EventsGetter
 }
 
 // New returns a controller. It does no I/O.
@@ -50,9 +52,12 @@ func New(cfg *rest.Config, pools []Pool) (*Controller, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connecting to %s: %w", cfg.Host, err)
 	}
-	controller := &Controller{detector: rewind.New()}
+	controller := &Controller{detector: rewind.New(), metrics: newMetrics(), events: c.events}
+	names := poolLabels(pools)
 	for i := range pools {
-		controller.loops = append(controller.loops, newLoop(c, pools[i], controller.detector))
+		l := newLoop(c, pools[i], controller.detector)
+		l.label, l.metrics = names[i], controller.metrics
+		controller.loops = append(controller.loops, l)
 	}
 	return controller, nil
 }
@@ -62,7 +67,9 @@ func New(cfg *rest.Config, pools []Pool) (*Controller, error) {
 func (c *Controller) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return c.detector.Run(ctx) })
+	events := newReporter(ctx, c.events)
 	for _, l := range c.loops {
+		l.events = events
 		group.Go(func() error {
 			l.run(ctx)
 			return nil
@@ -85,6 +92,7 @@ func (c *Controller) Synced() bool {
 type clients struct {
 	leases     coordinationv1client.LeasesGetter
 	configMaps corev1client.ConfigMapsGetter
+	events     corev1client.EventsGetter
 	dynamic    dynamic.Interface
 	discovery  discovery.DiscoveryInterface
 }
@@ -94,9 +102,11 @@ func newClients(cfg *rest.Config) (c *clients, err error) {
 	if c.leases, err = coordinationv1client.NewForConfig(cfg); err != nil {
 		return nil, err
 	}
-	if c.configMaps, err = corev1client.NewForConfig(cfg); err != nil {
+	core, err := corev1client.NewForConfig(cfg)
+	if err != nil {
 		return nil, err
 	}
+	c.configMaps, c.events = core, core
 	if c.dynamic, err = dynamic.NewForConfig(cfg); err != nil {
 		return nil, err
 	}
@@ -118,11 +128,18 @@ type loop struct {
 	leaseRows *store[*member]
 	contracts *store[*stored]
 
+	label   string // of the pool in metrics
+	metrics *metrics
+	gauges  gauges
+	events  *reporter
+
 	memory
 }
 
 func newLoop(c *clients, p Pool, d *rewind.Detector) *loop {
-	return &loop{clients: c, Pool: p, dirty: signal.New(), detector: d, memory: newMemory()}
+	return &loop{
+		clients: c, Pool: p, dirty: signal.New(), detector: d, label: p.Name, metrics: newMetrics(), events: &reporter{}, memory: newMemory(),
+	}
 }
 
 // run runs the loop until ctx ends.

@@ -2,8 +2,10 @@ package controller
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -36,7 +38,12 @@ func (p *pass) decide(ctx context.Context) []change {
 	policy := p.policy()
 	next, pending := schedule.Schedule(policy, p.pods, items, now)
 	if p.isCalm(pending) {
-		next, _ = schedule.Rebalance(policy, p.pods, items, next, int(p.Rebalance))
+		var moves []schedule.Move
+		next, moves = schedule.Rebalance(policy, p.pods, items, next, int(p.Rebalance))
+		p.rebalanced = map[origin]bool{}
+		for _, m := range moves {
+			p.rebalanced[origin{m.Item, m.From}] = true
+		}
 	}
 	var changes []change
 	for _, v := range p.resources {
@@ -185,6 +192,8 @@ func (p *pass) report(v *version[*resource], status *placement.Status) bool {
 	if wait > 0 {
 		p.wake(wait)
 	}
+	p.working += working
+	p.announceLate(v, held)
 	status.Conditions, status.ReadyVReplicas = held, working
 	switch {
 	case !isSameDecision(status, &r.status), !isSameVerdict(status.Conditions, r.status.Conditions), !isSameSince(status.Conditions, r.status.Conditions):
@@ -212,11 +221,23 @@ func (p *pass) writeStatuses(ctx context.Context, changes []change) {
 		}
 		delete(p.failures, "status "+string(c.version.uid))
 		p.goOnWith(r.kind.store.wrote(answers[i]), c.version)
-		if status, err := decodeStatus(answers[i], r.kind.StatusPath); err != nil || !isSameDecision(&status, &c.status) || !isSameVerdict(status.Conditions, c.status.Conditions) || !isSameDetail(&status, &c.status) {
-			r.kind.pruned = true
-			logr.FromContextOrDiscard(ctx).Info("The API server does not store the whole status: nothing more is written to this kind", "kind", r.kind.GroupVersionKind.Kind, "resource", klog.KObj(r.object))
-		}
+		p.announce(&c)
+		p.checkStored(ctx, &c, answers[i])
 	}
+}
+
+// checkStored checks that the API server has stored a status. If it has not, nothing more is
+// written to the kind.
+func (p *pass) checkStored(ctx context.Context, c *change, answer *unstructured.Unstructured) {
+	r := c.version.parsed
+	status, err := decodeStatus(answer, r.kind.StatusPath)
+	missing := missingField(&status, &c.status)
+	if err == nil && missing == "" || r.kind.pruned {
+		return
+	}
+	r.kind.pruned = true
+	logr.FromContextOrDiscard(ctx).Info("The API server does not store the whole status: nothing more is written to this kind", "kind", r.kind.GroupVersionKind.Kind, "resource", klog.KObj(r.object), "field", missing)
+	p.events.warn(r.about(), eventStatusPruned, fmt.Sprintf("the API server does not store %s.%s: add the fields of placement.Status to the schema of %s, and restart the controller; until then it grants nothing to resources of this kind", strings.Join(r.kind.StatusPath, "."), missing, r.kind.GroupVersionKind.Kind))
 }
 
 // write writes a status, and returns what the API server has stored.

@@ -155,6 +155,9 @@ func (p *pass) confirm(ctx context.Context, overdue []string, podOf map[string]s
 			errs[i] = err
 		default:
 			ended[i] = parseMember(lease).holder != overdue[i]
+			if lease.Labels[contract.PoolLabel] != p.Name {
+				p.foreignObject(aboutLease(lease))
+			}
 		}
 	})
 	for i, incarnation := range overdue {

@@ -34,6 +34,10 @@ type memory struct {
 	tooLarge map[types.UID]bool
 	// detailed is when only numbers or messages of a status were last written.
 	detailed map[types.UID]time.Time
+	// late holds resources about which an event was written because they are not acknowledged, and
+	// behind the pods that have not acknowledged their contracts.
+	late   map[types.UID]bool
+	behind map[string]*lag
 	// foreign holds pods whose ConfigMap does not belong to the pool.
 	foreign map[string]bool
 }
@@ -58,7 +62,7 @@ func newMemory() memory {
 		observed: map[string]*observation{}, fresh: map[types.UID]freshness{}, gone: map[types.UID]bool{},
 		ended: map[string]bool{}, unnamed: map[string]time.Time{}, durations: map[string]time.Duration{}, vigils: map[string]*vigil{},
 		failures: map[string]*failure{},
-		tooLarge: map[types.UID]bool{}, detailed: map[types.UID]time.Time{}, foreign: map[string]bool{},
+		tooLarge: map[types.UID]bool{}, detailed: map[types.UID]time.Time{}, late: map[types.UID]bool{}, behind: map[string]*lag{}, foreign: map[string]bool{},
 	}
 }
 

@@ -30,6 +30,9 @@ type pass struct {
 	highest   map[types.UID]int64 // the highest decision or epoch in any contract
 	pods      []schedule.Pod
 	states    map[string]schedule.State
+
+	working    int32           // virtual replicas that are worked on
+	rebalanced map[origin]bool // what this pass moves to even out the load
 }
 
 // pass makes one pass. It returns when the next one must come even if nothing changes, or 0.
@@ -37,6 +40,7 @@ func (l *loop) pass(ctx context.Context) time.Duration {
 	l.number++
 	p := &pass{loop: l, now: time.Now()}
 	p.see()
+	p.observeLags()
 	p.takeOver(ctx)
 	p.createContracts(ctx)
 	p.survey(ctx)
@@ -44,6 +48,8 @@ func (l *loop) pass(ctx context.Context) time.Duration {
 	p.writeStatuses(ctx, p.decide(ctx))
 	p.writeContracts(ctx)
 	p.forget()
+	p.measure()
+	p.metrics.passes.Observe(time.Since(p.now).Seconds())
 	return p.due
 }
 
@@ -126,6 +132,7 @@ func (p *pass) forget() {
 			delete(p.fresh, uid)
 			delete(p.detailed, uid)
 			delete(p.tooLarge, uid)
+			delete(p.late, uid)
 		}
 	}
 }
@@ -183,7 +190,7 @@ func (p *pass) readyPod(r *resource) func(incarnation string) (ready.Pod, bool) 
 			}
 		}
 		m := p.members[pod]
-		return ready.Pod{View: p.view(pod), Working: m.parsed.holder == incarnation && p.isHeld(m)}, true
+		return ready.Pod{View: p.view(pod), Working: m.parsed.holder == incarnation && p.isHeld(m), Behind: p.behindSince(pod)}, true
 	}
 }
 

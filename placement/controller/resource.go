@@ -179,8 +179,10 @@ func (r *resource) withStatus(s *placement.Status) (*unstructured.Unstructured, 
 // isSameDecision reports whether two statuses have the same decision.
 func isSameDecision(a, b *placement.Status) bool {
 	return a.Decision == b.Decision && a.ObservedGeneration == b.ObservedGeneration &&
-		equality.Semantic.DeepEqual(a.Placement, b.Placement) && equality.Semantic.DeepEqual(a.Releasing, b.Releasing)
+		isSameShares(a.Placement, b.Placement) && isSameShares(a.Releasing, b.Releasing)
 }
+
+func isSameShares(a, b []placement.Placement) bool { return equality.Semantic.DeepEqual(a, b) }
 
 // isSameVerdict reports whether two lists of conditions differ in their messages at most.
 func isSameVerdict(a, b []metav1.Condition) bool {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/rand"
@@ -70,7 +71,7 @@ func Controller(ctx context.Context, args []string, stderr io.Writer) error {
 	}
 	ctx = o.begin(ctx, fs, stderr)
 	var isLeader atomic.Bool
-	if err := serve(ctx, "metrics", metrics, metricsHandler()); err != nil {
+	if err := serve(ctx, "metrics", metrics, metricsHandler(c)); err != nil {
 		return err
 	}
 	if err := serve(ctx, "probes", probes, probesHandler(func() bool { return !isLeader.Load() || c.Synced() })); err != nil {
@@ -169,9 +170,9 @@ func serve(ctx context.Context, what, address string, handler http.Handler) erro
 	return nil
 }
 
-func metricsHandler() http.Handler {
+func metricsHandler(c prometheus.Collector) http.Handler {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(version.Metric("placement-controller"))
+	registry.MustRegister(version.Metric("placement-controller"), collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), c)
 	mux := http.NewServeMux()
 	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 	return mux
