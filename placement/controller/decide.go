@@ -195,10 +195,11 @@ func (p *pass) report(v *version[*resource], status *placement.Status) bool {
 	p.working += working
 	p.announceLate(v, held)
 	status.Conditions, status.ReadyVReplicas = held, working
+	stored := r.storable(*status)
 	switch {
-	case !isSameDecision(status, &r.status), !isSameVerdict(status.Conditions, r.status.Conditions), !isSameSince(status.Conditions, r.status.Conditions):
+	case !isSameDecision(&stored, &r.status), !isSameVerdict(stored.Conditions, r.status.Conditions), !isSameSince(stored.Conditions, r.status.Conditions):
 		return true
-	case isSameDetail(status, &r.status):
+	case isSameDetail(&stored, &r.status):
 		return false
 	}
 	if left := detailPeriod - p.now.Sub(p.detailed[v.uid]); left > 0 {
@@ -230,8 +231,14 @@ func (p *pass) writeStatuses(ctx context.Context, changes []change) {
 // written to the kind.
 func (p *pass) checkStored(ctx context.Context, c *change, answer *unstructured.Unstructured) {
 	r := c.version.parsed
-	status, err := decodeStatus(answer, r.kind.StatusPath)
+	status, err := r.kind.decodeStatus(answer)
 	missing := missingField(&status, &c.status)
+	if r.kind.AnnotationPrefix != "" {
+		r.kind.learn(answer)
+		if slices.Contains(optionalFields, missing) {
+			missing = ""
+		}
+	}
 	if err == nil && missing == "" || r.kind.pruned {
 		return
 	}

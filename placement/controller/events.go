@@ -159,18 +159,16 @@ func missingField(stored, written *placement.Status) string {
 	switch {
 	case stored.Decision != written.Decision:
 		return "decision"
-	case stored.ObservedGeneration != written.ObservedGeneration:
-		return "observedGeneration"
 	case !isSameShares(stored.Placement, written.Placement):
 		return "placements"
 	case !isSameShares(stored.Releasing, written.Releasing):
 		return "releasing"
-	case !isSameVerdict(stored.Conditions, written.Conditions):
-		return "conditions"
+	case stored.ObservedGeneration != written.ObservedGeneration:
+		return observedField
 	case stored.ReadyVReplicas != written.ReadyVReplicas:
-		return "readyVReplicas"
-	case !isSameDetail(stored, written):
-		return "conditions[].message"
+		return workingField
+	case !isSameVerdict(stored.Conditions, written.Conditions), !isSameDetail(stored, written):
+		return conditionsField
 	}
 	return ""
 }

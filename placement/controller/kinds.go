@@ -23,6 +23,9 @@ type kindState struct {
 
 	client dynamic.ResourceInterface
 	store  *store[*resource]
+	// lacks holds the fields of a status that a kind with annotations does not store. It belongs to
+	// the loop.
+	lacks map[string]bool
 	// pruned is set when the API server does not store what the loop has written. The loop writes
 	// nothing more to this kind then. It belongs to the loop.
 	pruned bool
@@ -85,7 +88,7 @@ func (l *loop) lookUp(k Kind) (*kindState, error) {
 			// Each write of the status would be a new generation.
 			return nil, fmt.Errorf("%s in %s has no status subresource: add subresources: {status: {}} to this version in its CustomResourceDefinition", k.Kind, gv)
 		}
-		state := &kindState{Kind: k, client: l.dynamic.Resource(gv.WithResource(r.Name)).Namespace(l.Namespace)}
+		state := &kindState{Kind: k, lacks: map[string]bool{}, client: l.dynamic.Resource(gv.WithResource(r.Name)).Namespace(l.Namespace)}
 		state.store = newStore(l, parser(state, l.MaxReplicas), nil)
 		return state, nil
 	}

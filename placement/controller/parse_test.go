@@ -65,7 +65,7 @@ func TestStatusIsWrittenBesideOtherFields(t *testing.T) {
 	text, err := json.Marshal(u.Object["status"])
 	require.NoError(t, err)
 	assert.JSONEq(t, `{"maxAllowedVReplicas":3,"phase":"Up","decision":8,"placements":[{"podName":"w","vreplicas":2,"incarnation":"a/1","indexes":"0-1","since":8}]}`, string(text))
-	again, err := decodeStatus(u, queueKind.StatusPath)
+	again, err := queueKind.decodeStatus(u)
 	require.NoError(t, err)
 	assert.True(t, isSameDecision(&s, &again))
 	assert.NotContains(t, r.object.Object["status"], "placements", "the cached object is unchanged")

@@ -32,13 +32,19 @@ type Kind struct {
 
 	// ReplicasPath leads to the desired number of virtual replicas.
 	ReplicasPath []string
+	// AnnotationPrefix is the prefix of the annotations with the desired number, in the metadata,
+	// and with the decision, in the status, as [placement.Annotations] has them. If it is empty,
+	// the paths lead to both. ReplicasPath must be empty otherwise.
+	AnnotationPrefix string
 	// MaxPath leads to an upper limit of that number, besides that in the status.
 	MaxPath []string
 	// WeightPath leads to the load of one virtual replica.
 	WeightPath []string
 	// PayloadPath leads to what the contracts carry to the pods.
 	PayloadPath []string
-	// StatusPath leads to the object with the fields of placement.Status.
+	// StatusPath leads to the object with the fields of placement.Status. A kind with an
+	// AnnotationPrefix has only annotations there, and may have ObservedGeneration, ReadyVReplicas
+	// and Conditions.
 	StatusPath []string
 }
 

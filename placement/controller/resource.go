@@ -4,12 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
-	"slices"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"nodekeeper.dev/placement"
 	"nodekeeper.dev/placement/contract"
@@ -40,7 +37,7 @@ func parser(k *kindState, maxReplicas int32) func(metav1.Object) *resource {
 			u = &unstructured.Unstructured{}
 		}
 		r := &resource{object: u, kind: k}
-		r.status, r.malformed = decodeStatus(u, k.StatusPath)
+		r.status, r.malformed = k.decodeStatus(u)
 		r.readWanted(maxReplicas)
 		r.weight = 1
 		if weight, err := numberAt(u, k.WeightPath); err == nil && weight != nil {
@@ -57,7 +54,7 @@ func parser(k *kindState, maxReplicas int32) func(metav1.Object) *resource {
 
 // readWanted determines the number of virtual replicas to place.
 func (r *resource) readWanted(maxReplicas int32) {
-	desired, err := numberAt(r.object, r.kind.ReplicasPath)
+	desired, err := r.kind.desired(r.object)
 	most, mostErr := numberAt(r.object, r.kind.MaxPath)
 	if r.status.MaxAllowedVReplicas != nil && (most == nil || *r.status.MaxAllowedVReplicas < *most) {
 		most = r.status.MaxAllowedVReplicas
@@ -71,6 +68,15 @@ func (r *resource) readWanted(maxReplicas int32) {
 	if r.object.GetDeletionTimestamp() != nil { // it waits for a finalizer of another program
 		r.wanted, r.limited, r.invalid = 0, false, false
 	}
+}
+
+// desired returns the desired number of virtual replicas, or nil if there is none.
+func (k *Kind) desired(u *unstructured.Unstructured) (*int32, error) {
+	if k.AnnotationPrefix == "" {
+		return numberAt(u, k.ReplicasPath)
+	}
+	n, err := k.annotations().Replicas(u.GetAnnotations())
+	return &n, err //nolint:wrapcheck // it names the annotation
 }
 
 // decided returns the number of virtual replicas of the last decision.
@@ -128,78 +134,4 @@ func payloadAt(u *unstructured.Unstructured, path []string) json.RawMessage {
 		return nil
 	}
 	return text
-}
-
-// decodeStatus returns the status of a resource, or an error if placement cannot have written it.
-func decodeStatus(u *unstructured.Unstructured, path []string) (s placement.Status, err error) {
-	fields, _, err := unstructured.NestedFieldNoCopy(u.Object, path...)
-	if err != nil || fields == nil {
-		return s, err //nolint:wrapcheck // it names the path
-	}
-	text, err := json.Marshal(fields)
-	if err != nil {
-		return s, fmt.Errorf("reading the status: %w", err)
-	}
-	if err := json.Unmarshal(text, &s); err != nil {
-		return placement.Status{}, fmt.Errorf("%w: %w", placement.ErrMalformedStatus, err)
-	}
-	return s, s.Check()
-}
-
-// ownFields are the fields of a status that this program writes.
-var ownFields = []string{"placements", "releasing", "decision", "observedGeneration", "readyVReplicas", "conditions"}
-
-// withStatus returns a copy of a resource with another status. Other fields of the status remain.
-func (r *resource) withStatus(s *placement.Status) (*unstructured.Unstructured, error) {
-	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(s)
-	if err != nil {
-		return nil, fmt.Errorf("encoding the status: %w", err)
-	}
-	next := r.object.DeepCopy()
-	before, _, err := unstructured.NestedMap(next.Object, r.kind.StatusPath...)
-	if err != nil {
-		return nil, fmt.Errorf("encoding the status: %w", err)
-	}
-	if before == nil {
-		before = map[string]any{}
-	}
-	for _, name := range ownFields {
-		if value, ok := fields[name]; ok {
-			before[name] = value
-		} else {
-			delete(before, name)
-		}
-	}
-	if err := unstructured.SetNestedMap(next.Object, before, r.kind.StatusPath...); err != nil {
-		return nil, fmt.Errorf("encoding the status: %w", err)
-	}
-	return next, nil
-}
-
-// isSameDecision reports whether two statuses have the same decision.
-func isSameDecision(a, b *placement.Status) bool {
-	return a.Decision == b.Decision && a.ObservedGeneration == b.ObservedGeneration &&
-		isSameShares(a.Placement, b.Placement) && isSameShares(a.Releasing, b.Releasing)
-}
-
-func isSameShares(a, b []placement.Placement) bool { return equality.Semantic.DeepEqual(a, b) }
-
-// isSameVerdict reports whether two lists of conditions differ in their messages at most.
-func isSameVerdict(a, b []metav1.Condition) bool {
-	return slices.EqualFunc(a, b, func(x, y metav1.Condition) bool {
-		return x.Type == y.Type && x.Status == y.Status && x.Reason == y.Reason && x.ObservedGeneration == y.ObservedGeneration
-	})
-}
-
-// isSameSince reports whether two lists of conditions have the same transition times, as they are
-// stored. [ready.Hold] counts from them, so one that it corrects must be stored.
-func isSameSince(a, b []metav1.Condition) bool {
-	return slices.EqualFunc(a, b, func(x, y metav1.Condition) bool {
-		return x.LastTransitionTime.Unix() == y.LastTransitionTime.Unix()
-	})
-}
-
-// isSameDetail reports whether two statuses have the same numbers and messages, too.
-func isSameDetail(a, b *placement.Status) bool {
-	return a.ReadyVReplicas == b.ReadyVReplicas && slices.EqualFunc(a.Conditions, b.Conditions, func(x, y metav1.Condition) bool { return x.Message == y.Message })
 }

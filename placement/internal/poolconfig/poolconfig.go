@@ -34,7 +34,7 @@ import (
 )
 
 // planned are keys of later versions.
-var planned = []string{"statefulSet", "patience", "annotationPrefix"}
+var planned = []string{"statefulSet", "patience"}
 
 // DefaultRebalance is the default of the key rebalance.
 const DefaultRebalance = 10
@@ -150,8 +150,15 @@ func kind(n node) controller.Kind {
 		o.problem("apiVersion", err.Error())
 	}
 	k.GroupVersionKind = gv.WithKind(name)
-	if len(k.ReplicasPath) == 0 {
-		o.problem("replicasPath", "it is required")
+	k.AnnotationPrefix = o.text("annotationPrefix", "")
+	switch {
+	case k.AnnotationPrefix == "" && len(k.ReplicasPath) == 0:
+		o.problem("replicasPath", "it is required, or annotationPrefix")
+	case k.AnnotationPrefix == "":
+	case len(k.ReplicasPath) > 0:
+		o.problem("replicasPath", "with annotationPrefix, the annotation replicas has the desired number")
+	default:
+		o.check("annotationPrefix", k.AnnotationPrefix, validation.IsDNS1123Subdomain)
 	}
 	if len(k.StatusPath) == 0 || k.StatusPath[0] != "status" {
 		o.problem("statusPath", "it must begin with status")

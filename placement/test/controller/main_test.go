@@ -55,7 +55,7 @@ func TestMain(m *testing.M) {
 	}
 	os.Exit(controlplane.Run(m, func(c *controlplane.ControlPlane) {
 		shared = c
-		if err := queues.Install(context.Background(), c.Config); err != nil {
+		if err := install(context.Background(), c.Config); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -121,14 +121,9 @@ func ignoreCanceled(err error) error {
 }
 
 // queue creates a Queue.
-func (w *world) queue(name string, partitions int64, more ...string) *unstructured.Unstructured {
+func (w *world) queue(name string, partitions int64) *unstructured.Unstructured {
 	w.t.Helper()
 	q := queues.New(w.namespace, name, partitions)
-	for i := 0; i+1 < len(more); i += 2 {
-		n, err := strconv.ParseInt(more[i+1], 10, 64)
-		require.NoError(w.t, err)
-		require.NoError(w.t, unstructured.SetNestedField(q.Object, n, "spec", more[i]))
-	}
 	require.NoError(w.t, w.Create(w.t.Context(), q))
 	return q
 }
@@ -137,6 +132,31 @@ func (w *world) queue(name string, partitions int64, more ...string) *unstructur
 func (w *world) patch(o client.Object, format string, args ...any) {
 	w.t.Helper()
 	require.NoError(w.t, w.Patch(w.t.Context(), o, client.RawPatch(types.MergePatchType, fmt.Appendf(nil, format, args...))))
+}
+
+// patchStatus patches the status of an object.
+func (w *world) patchStatus(o client.Object, patch string) {
+	w.t.Helper()
+	require.NoError(w.t, w.Status().Patch(w.t.Context(), o, client.RawPatch(types.MergePatchType, []byte(patch))))
+}
+
+// assertCalm asserts that nothing is written to an object while another one is placed.
+func (w *world) assertCalm(o client.Object) {
+	w.t.Helper()
+	require.NoError(w.t, w.Get(w.t.Context(), client.ObjectKeyFromObject(o), o))
+	before := o.GetResourceVersion()
+	other := w.queue("calm", 1)
+	w.await("calm", "Ready", "Ready")
+	require.NoError(w.t, w.Delete(w.t.Context(), other))
+	require.EventuallyWithT(w.t, func(t *assert.CollectT) {
+		cms := &corev1.ConfigMapList{}
+		require.NoError(t, w.List(w.t.Context(), cms, client.InNamespace(w.namespace)))
+		for i := range cms.Items {
+			assert.NotContains(t, cms.Items[i].Data["contract"], other.GetUID())
+		}
+	}, patience, period)
+	require.NoError(w.t, w.Get(w.t.Context(), client.ObjectKeyFromObject(o), o))
+	assert.Equal(w.t, before, o.GetResourceVersion())
 }
 
 // status returns the status of a Queue.

@@ -160,3 +160,9 @@ func (p *pod) lease(t require.TestingT) *coordinationv1.Lease {
 	require.NoError(t, p.w.Get(p.w.t.Context(), types.NamespacedName{Namespace: p.w.namespace, Name: p.name}, l))
 	return l
 }
+
+func (p *pod) configMap(t require.TestingT) *corev1.ConfigMap {
+	cm := &corev1.ConfigMap{}
+	require.NoError(t, p.w.Get(p.w.t.Context(), types.NamespacedName{Namespace: p.w.namespace, Name: p.name}, cm))
+	return cm
+}

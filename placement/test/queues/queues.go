@@ -26,11 +26,16 @@ const dir = "placement/examples/queue"
 
 // Install installs the CRD and returns when the API server serves it.
 func Install(ctx context.Context, cfg *rest.Config) error {
-	c, err := client.New(cfg, client.Options{})
+	crd, err := Load("crd.yaml")
 	if err != nil {
 		return err
 	}
-	crd, err := Load("crd.yaml")
+	return Serve(ctx, cfg, crd, Kind)
+}
+
+// Serve installs a CRD and returns when the API server serves its kind.
+func Serve(ctx context.Context, cfg *rest.Config, crd *unstructured.Unstructured, kind schema.GroupVersionKind) error {
+	c, err := client.New(cfg, client.Options{})
 	if err != nil {
 		return err
 	}
@@ -39,7 +44,7 @@ func Install(ctx context.Context, cfg *rest.Config) error {
 	}
 	return wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
 		list := &unstructured.UnstructuredList{}
-		list.SetGroupVersionKind(Kind)
+		list.SetGroupVersionKind(kind)
 		fresh, err := client.New(cfg, client.Options{}) // with the kinds that are served by now
 		return err == nil && fresh.List(ctx, list) == nil, nil
 	})

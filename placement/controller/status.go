@@ -1,0 +1,273 @@
+package controller
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"nodekeeper.dev/placement"
+	"nodekeeper.dev/placement/ready"
+)
+
+// The fields of a status that a kind with annotations may lack.
+const (
+	observedField   = "observedGeneration"
+	workingField    = "readyVReplicas"
+	conditionsField = "conditions"
+)
+
+// optionalFields are all of them.
+var optionalFields = []string{observedField, workingField, conditionsField}
+
+// annotationsField is the field of a status with annotations.
+const annotationsField = "annotations"
+
+// ownFields are the fields of a status that this program writes, besides conditions. Those of a
+// kind with annotations are optionalFields.
+var ownFields = []string{"placements", "releasing", "decision", observedField, workingField}
+
+func (k *Kind) annotations() placement.Annotations {
+	return placement.Annotations{Prefix: k.AnnotationPrefix}
+}
+
+// decodeStatus returns the status of a resource, or an error if placement cannot have written it.
+func (k *Kind) decodeStatus(u *unstructured.Unstructured) (s placement.Status, err error) {
+	value, _, err := unstructured.NestedFieldNoCopy(u.Object, k.StatusPath...)
+	if err != nil || value == nil {
+		return s, err //nolint:wrapcheck // it names the path
+	}
+	fields, ok := value.(map[string]any)
+	if !ok {
+		return s, fmt.Errorf("%w: it is no object", placement.ErrMalformedStatus)
+	}
+	if k.AnnotationPrefix == "" {
+		s, err = decodeFields(fields)
+	} else {
+		s, err = k.decodeAnnotations(fields)
+	}
+	if err != nil {
+		return placement.Status{}, err
+	}
+	return s, s.Check()
+}
+
+// decodeFields decodes the fields of placement.Status. Conditions of other programs may have any
+// form.
+func decodeFields(fields map[string]any) (s placement.Status, err error) {
+	own := map[string]any{"maxAllowedVReplicas": fields["maxAllowedVReplicas"]}
+	for _, name := range ownFields {
+		own[name] = fields[name]
+	}
+	text, err := json.Marshal(own)
+	if err != nil {
+		return s, fmt.Errorf("reading the status: %w", err)
+	}
+	if err := json.Unmarshal(text, &s); err != nil {
+		return s, fmt.Errorf("%w: %w", placement.ErrMalformedStatus, err)
+	}
+	s.Conditions = decodeConditions(fields)
+	return s, nil
+}
+
+// decodeAnnotations decodes the annotations of a status, and the fields that it has besides.
+func (k *Kind) decodeAnnotations(fields map[string]any) (s placement.Status, err error) {
+	values, _, err := unstructured.NestedStringMap(fields, annotationsField)
+	if err != nil {
+		return s, fmt.Errorf("%w: %w", placement.ErrMalformedStatus, err)
+	}
+	if s, err = k.annotations().Decode(values); err != nil {
+		return s, err //nolint:wrapcheck // it names the annotation
+	}
+	s.ObservedGeneration, _, _ = unstructured.NestedInt64(fields, observedField) // other programs write it, too
+	working, _, _ := unstructured.NestedInt64(fields, workingField)
+	s.ReadyVReplicas = int32(min(max(working, 0), placement.MaxReplicas))
+	s.Conditions = decodeConditions(fields)
+	for i := range s.Conditions {
+		if c := &s.Conditions[i]; c.ObservedGeneration == 0 { // conditions of Knative do not have it
+			c.ObservedGeneration = s.ObservedGeneration
+		}
+	}
+	return s, nil
+}
+
+// isOwn reports whether a condition is one of placement.
+func isOwn(kind any) bool {
+	return kind == ready.Scheduled || kind == ready.Acknowledged || kind == ready.Ready
+}
+
+// decodeConditions returns the conditions of placement, without malformed ones.
+func decodeConditions(fields map[string]any) (all []metav1.Condition) {
+	list, _ := fields[conditionsField].([]any)
+	for _, one := range list {
+		values, ok := one.(map[string]any)
+		if !ok || !isOwn(values["type"]) {
+			continue
+		}
+		var c metav1.Condition
+		if text, err := json.Marshal(values); err == nil && json.Unmarshal(text, &c) == nil {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// withStatus returns a copy of a resource with another status. What else is in the status remains.
+func (r *resource) withStatus(s *placement.Status) (*unstructured.Unstructured, error) {
+	next := r.object.DeepCopy()
+	fields, _, err := unstructured.NestedMap(next.Object, r.kind.StatusPath...)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the status: %w", err)
+	}
+	if fields == nil {
+		fields = map[string]any{}
+	}
+	encoded, err := runtime.DefaultUnstructuredConverter.ToUnstructured(s)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the status: %w", err)
+	}
+	if r.kind.AnnotationPrefix == "" {
+		for _, name := range ownFields {
+			if delete(fields, name); encoded[name] != nil {
+				fields[name] = encoded[name]
+			}
+		}
+	} else if err := r.kind.encodeAnnotations(s, fields); err != nil {
+		return nil, err
+	}
+	mergeConditions(fields, encoded)
+	if err := unstructured.SetNestedMap(next.Object, fields, r.kind.StatusPath...); err != nil {
+		return nil, fmt.Errorf("encoding the status: %w", err)
+	}
+	return next, nil
+}
+
+// encodeAnnotations sets the annotations of a status, and the fields that it may have besides. All
+// of them are set, so that one that is missing is one that the kind lacks.
+func (k *Kind) encodeAnnotations(s *placement.Status, fields map[string]any) error {
+	before, _, err := unstructured.NestedStringMap(fields, annotationsField)
+	if err != nil {
+		return fmt.Errorf("encoding the status: %w", err)
+	}
+	values := map[string]any{}
+	for key, value := range k.annotations().Encode(s, before) {
+		values[key] = value
+	}
+	if fields[annotationsField] = values; len(values) == 0 {
+		delete(fields, annotationsField)
+	}
+	fields[observedField], fields[workingField] = s.ObservedGeneration, int64(s.ReadyVReplicas)
+	return nil
+}
+
+// mergeConditions replaces the conditions of placement. Those of other programs stay as they are.
+func mergeConditions(fields, encoded map[string]any) {
+	before, _ := fields[conditionsField].([]any)
+	next := map[any]any{}
+	list, _ := encoded[conditionsField].([]any)
+	for _, one := range list {
+		if values, ok := one.(map[string]any); ok {
+			next[values["type"]] = one
+		}
+	}
+	var merged []any
+	for _, one := range before {
+		values, _ := one.(map[string]any)
+		if kind := values["type"]; isOwn(kind) {
+			if one = next[kind]; one == nil {
+				continue
+			}
+			delete(next, kind)
+		}
+		merged = append(merged, one)
+	}
+	for _, kind := range []string{ready.Scheduled, ready.Acknowledged, ready.Ready} {
+		if one := next[kind]; one != nil {
+			merged = append(merged, one)
+		}
+	}
+	if delete(fields, conditionsField); len(merged) > 0 {
+		fields[conditionsField] = merged
+	}
+}
+
+// learn records which fields a kind with annotations lacks, by a status that this program has
+// written.
+func (k *kindState) learn(stored *unstructured.Unstructured) {
+	for _, field := range optionalFields {
+		if k.isMissing(stored, field) {
+			k.lacks[field] = true
+		}
+	}
+}
+
+// isMissing reports whether a status that this program has written lacks a field.
+func (k *Kind) isMissing(u *unstructured.Unstructured, field string) bool {
+	fields, _, _ := unstructured.NestedFieldNoCopy(u.Object, k.StatusPath...)
+	values, _ := fields.(map[string]any)
+	if field == conditionsField {
+		return len(decodeConditions(values)) == 0
+	}
+	return values[field] == nil
+}
+
+// storable returns what the kind of a resource can store of a status. It lacks a field if that is
+// missing although a decision was written, or was missing in an earlier answer.
+func (r *resource) storable(s placement.Status) placement.Status {
+	if r.kind.AnnotationPrefix == "" {
+		return s
+	}
+	lacks := func(field string) bool {
+		return r.kind.lacks[field] || r.status.Decision > 0 && r.kind.isMissing(r.object, field)
+	}
+	if lacks(observedField) {
+		s.ObservedGeneration = 0
+	}
+	if lacks(workingField) {
+		s.ReadyVReplicas = 0
+	}
+	if lacks(conditionsField) {
+		s.Conditions = nil
+		return s
+	}
+	s.Conditions = slices.Clone(s.Conditions)
+	hasOwn := slices.ContainsFunc(r.status.Conditions, func(c metav1.Condition) bool { return c.ObservedGeneration > 0 })
+	for i := range s.Conditions {
+		if lacks(observedField) && !hasOwn {
+			s.Conditions[i].ObservedGeneration = 0
+		}
+	}
+	return s
+}
+
+// isSameDecision reports whether two statuses have the same decision.
+func isSameDecision(a, b *placement.Status) bool {
+	return a.Decision == b.Decision && a.ObservedGeneration == b.ObservedGeneration &&
+		isSameShares(a.Placement, b.Placement) && isSameShares(a.Releasing, b.Releasing)
+}
+
+func isSameShares(a, b []placement.Placement) bool { return equality.Semantic.DeepEqual(a, b) }
+
+// isSameVerdict reports whether two lists of conditions differ in their messages at most.
+func isSameVerdict(a, b []metav1.Condition) bool {
+	return slices.EqualFunc(a, b, func(x, y metav1.Condition) bool {
+		return x.Type == y.Type && x.Status == y.Status && x.Reason == y.Reason && x.ObservedGeneration == y.ObservedGeneration
+	})
+}
+
+// isSameSince reports whether two lists of conditions have the same transition times, as they are
+// stored. [ready.Hold] counts from them, so one that it corrects must be stored.
+func isSameSince(a, b []metav1.Condition) bool {
+	return slices.EqualFunc(a, b, func(x, y metav1.Condition) bool {
+		return x.LastTransitionTime.Unix() == y.LastTransitionTime.Unix()
+	})
+}
+
+// isSameDetail reports whether two statuses have the same numbers and messages, too.
+func isSameDetail(a, b *placement.Status) bool {
+	return a.ReadyVReplicas == b.ReadyVReplicas && slices.EqualFunc(a.Conditions, b.Conditions, func(x, y metav1.Condition) bool { return x.Message == y.Message })
+}
