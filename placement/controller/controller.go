@@ -9,15 +9,18 @@ import (
 
 	"github.com/go-logr/logr"
 	"golang.org/x/sync/errgroup"
+	appsv1 "k8s.io/api/apps/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
+	appsv1client "k8s.io/client-go/kubernetes/typed/apps/v1"
 	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
@@ -93,8 +96,10 @@ type clients struct {
 	leases     coordinationv1client.LeasesGetter
 	configMaps corev1client.ConfigMapsGetter
 	events     corev1client.EventsGetter
-	dynamic    dynamic.Interface
-	discovery  discovery.DiscoveryInterface
+	// statefulSets is used only by pools that name one.
+	statefulSets appsv1client.StatefulSetsGetter
+	dynamic      dynamic.Interface
+	discovery    discovery.DiscoveryInterface
 }
 
 func newClients(cfg *rest.Config) (c *clients, err error) {
@@ -107,6 +112,9 @@ func newClients(cfg *rest.Config) (c *clients, err error) {
 		return nil, err
 	}
 	c.configMaps, c.events = core, core
+	if c.statefulSets, err = appsv1client.NewForConfig(cfg); err != nil {
+		return nil, err
+	}
 	if c.dynamic, err = dynamic.NewForConfig(cfg); err != nil {
 		return nil, err
 	}
@@ -127,6 +135,7 @@ type loop struct {
 	served    served
 	leaseRows *store[*member]
 	contracts *store[*stored]
+	workloads *store[*workload] // the StatefulSet of the pool
 
 	label   string // of the pool in metrics
 	metrics *metrics
@@ -190,19 +199,25 @@ func (l *loop) work(ctx context.Context) {
 // isSynced reports whether passes are possible. The first one waits for all kinds that are served.
 func (l *loop) isSynced() bool {
 	all := l.useKinds()
-	return l.leaseRows.synced() && l.contracts.synced() && (all || l.ready.Load())
+	return l.leaseRows.synced() && l.contracts.synced() && (l.StatefulSet == "" || l.workloads.synced()) && (all || l.ready.Load())
 }
 
 // reflectors returns what fills the stores of Leases and contracts.
 func (l *loop) reflectors() []*cache.Reflector {
 	l.leaseRows = newStore(l, parseMember, isMoreThanRenewal)
 	l.contracts = newStore(l, parseContract, nil)
-	ours := labels.SelectorFromSet(labels.Set{contract.PoolLabel: l.Name}).String()
+	l.workloads = newStore(l, parseWorkload, isMoreThanStatus)
+	ours := metav1.ListOptions{LabelSelector: labels.SelectorFromSet(labels.Set{contract.PoolLabel: l.Name}).String()}
 	leases, configMaps := l.leases.Leases(l.Namespace), l.configMaps.ConfigMaps(l.Namespace)
-	return []*cache.Reflector{
+	all := []*cache.Reflector{
 		l.reflector(&coordinationv1.Lease{}, l.leaseRows, ours, listOf(leases.List), leases.Watch),
 		l.reflector(&corev1.ConfigMap{}, l.contracts, ours, listOf(configMaps.List), configMaps.Watch),
 	}
+	if l.StatefulSet != "" {
+		sets, one := l.statefulSets.StatefulSets(l.Namespace), metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector("metadata.name", l.StatefulSet).String()}
+		all = append(all, l.reflector(&appsv1.StatefulSet{}, l.workloads, one, listOf(sets.List), sets.Watch))
+	}
+	return all
 }
 
 func newStore[P any](l *loop, parse func(metav1.Object) P, matters func(before, after *version[P]) bool) *store[P] {
@@ -214,15 +229,15 @@ func listOf[L runtime.Object](list func(context.Context, metav1.ListOptions) (L,
 	return func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return list(ctx, o) }
 }
 
-// reflector returns what fills a store. It ends the process if the cluster was rewound.
-func (l *loop) reflector(expected runtime.Object, to cache.ReflectorStore, selector string, list cache.ListWithContextFunc, watchFrom func(context.Context, metav1.ListOptions) (watch.Interface, error)) *cache.Reflector {
+// reflector returns what fills a store with selected objects. It ends the process if the cluster was rewound.
+func (l *loop) reflector(expected runtime.Object, to cache.ReflectorStore, selected metav1.ListOptions, list cache.ListWithContextFunc, watchFrom func(context.Context, metav1.ListOptions) (watch.Interface, error)) *cache.Reflector {
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.LabelSelector = selector
+			o.LabelSelector, o.FieldSelector = selected.LabelSelector, selected.FieldSelector
 			return list(ctx, o)
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.LabelSelector = selector
+			o.LabelSelector, o.FieldSelector = selected.LabelSelector, selected.FieldSelector
 			return watchFrom(ctx, o)
 		},
 	}

@@ -51,7 +51,7 @@ func (p *pass) takeOver(ctx context.Context) {
 			continue
 		}
 		delete(p.failures, "take over "+pod)
-		p.ended[v.parsed.holder] = true
+		p.ended[v.parsed.holder], p.losses[v.parsed.holder] = true, v.at
 		logr.FromContextOrDiscard(ctx).Info("Took over the Lease of a dead pod", "pod", pod, "incarnation", v.parsed.holder)
 	}
 	p.seeMembers()
@@ -62,7 +62,9 @@ func (p *pass) takeOver(ctx context.Context) {
 // for twice its lease duration, confirmed by a live read, has ended.
 func (p *pass) survey(ctx context.Context) {
 	named := map[string]string{} // the pod by incarnation
+	p.lostPods = map[string]time.Time{}
 	for _, v := range p.resources {
+		p.noteLosses(v.parsed.status.Placement)
 		for _, shares := range [][]placement.Placement{v.parsed.status.Placement, v.parsed.status.Releasing} {
 			for i := range shares {
 				if shares[i].Incarnation != "" {
@@ -82,6 +84,11 @@ func (p *pass) survey(ctx context.Context) {
 	for incarnation := range p.ended {
 		if _, ok := named[incarnation]; !ok {
 			delete(p.ended, incarnation)
+		}
+	}
+	for incarnation := range p.losses {
+		if _, ok := named[incarnation]; !ok {
+			delete(p.losses, incarnation)
 		}
 	}
 	for incarnation := range p.durations {

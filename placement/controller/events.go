@@ -30,15 +30,15 @@ const (
 const (
 	// notAcknowledgedAfter is after which time a resource that is not acknowledged gets an event.
 	notAcknowledgedAfter = 30 * time.Second
-	// eventsPerSecond and eventBurst bound the events about what is in order, so that a pool that
-	// starts with thousands of resources does not write an event for each.
+	// eventsPerSecond and eventBurst bound the events about what is in order or passes, so that a pool
+	// that starts with thousands of resources, or rolls, does not write an event for each.
 	eventsPerSecond, eventBurst = 5, 50
 )
 
 // reporter writes events. The zero value writes none.
 type reporter struct {
 	recorder record.EventRecorder
-	normal   flowcontrol.PassiveRateLimiter
+	limit    flowcontrol.PassiveRateLimiter
 }
 
 // newReporter returns a reporter that writes until ctx ends.
@@ -48,7 +48,7 @@ func newReporter(ctx context.Context, events corev1client.EventsGetter) *reporte
 	context.AfterFunc(ctx, broadcaster.Shutdown)
 	return &reporter{
 		recorder: broadcaster.NewRecorder(runtime.NewScheme(), corev1.EventSource{Component: "placement-controller"}),
-		normal:   flowcontrol.NewTokenBucketPassiveRateLimiter(eventsPerSecond, eventBurst),
+		limit:    flowcontrol.NewTokenBucketPassiveRateLimiter(eventsPerSecond, eventBurst),
 	}
 }
 
@@ -59,10 +59,11 @@ func (r *reporter) warn(about *corev1.ObjectReference, reason, message string) {
 	}
 }
 
-// note writes an event about something that is in order, unless there are too many.
-func (r *reporter) note(about *corev1.ObjectReference, reason, message string) {
-	if r.recorder != nil && r.normal.TryAccept() {
-		r.recorder.Event(about, corev1.EventTypeNormal, reason, message)
+// note writes an event about something that is in order, or that passes as a rule, unless there are
+// too many.
+func (r *reporter) note(about *corev1.ObjectReference, eventType, reason, message string) {
+	if r.recorder != nil && r.limit.TryAccept() {
+		r.recorder.Event(about, eventType, reason, message)
 	}
 }
 
@@ -88,7 +89,7 @@ func (p *pass) announce(c *change) {
 	r := c.version.parsed
 	if order, counts := p.countMoves(c); len(order) > 0 {
 		if text := describeMoves(order, counts); text != "" {
-			p.events.note(r.about(), eventMoved, text)
+			p.events.note(r.about(), corev1.EventTypeNormal, eventMoved, text)
 		}
 	}
 	before, after := reasons(r.status.Conditions), reasons(c.status.Conditions)
@@ -98,11 +99,11 @@ func (p *pass) announce(c *change) {
 		case ready.NotEnoughCapacity, ready.ContractTooLarge:
 			p.events.warn(r.about(), scheduled.Reason, scheduled.Message)
 		case ready.Placed, ready.LimitedByMaxAllowedVReplicas:
-			p.events.note(r.about(), ready.Placed, fmt.Sprintf("%d vreplicas on %d pods", r.wanted, len(c.status.Placement)))
+			p.events.note(r.about(), corev1.EventTypeNormal, ready.Placed, fmt.Sprintf("%d vreplicas on %d pods", r.wanted, len(c.status.Placement)))
 		}
 	}
 	if acknowledged.Reason == ready.PodLost && before[ready.Acknowledged].Reason != ready.PodLost {
-		p.events.warn(r.about(), ready.PodLost, acknowledged.Message)
+		p.events.note(r.about(), corev1.EventTypeWarning, ready.PodLost, acknowledged.Message)
 	}
 }
 

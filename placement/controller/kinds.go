@@ -57,7 +57,7 @@ func (l *loop) serve(ctx context.Context, k Kind) {
 		if err == nil {
 			expected := &unstructured.Unstructured{}
 			expected.SetGroupVersionKind(k.GroupVersionKind)
-			l.reflector(expected, state.store, "", listOf(state.client.List), state.client.Watch).RunWithContext(ctx)
+			l.reflector(expected, state.store, metav1.ListOptions{}, listOf(state.client.List), state.client.Watch).RunWithContext(ctx)
 			return
 		}
 		if reason != err.Error() {

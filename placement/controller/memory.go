@@ -23,6 +23,8 @@ type memory struct {
 	// names an incarnation.
 	ended   map[string]bool
 	unnamed map[string]time.Time
+	// losses holds since when incarnations in decisions have shown a sign of death.
+	losses map[string]time.Time
 	// durations holds the longest lease duration that was seen of an incarnation, and vigils, by
 	// the pod, the observations of Leases that are not renewed.
 	durations map[string]time.Duration
@@ -60,7 +62,7 @@ type freshness struct {
 func newMemory() memory {
 	return memory{
 		observed: map[string]*observation{}, fresh: map[types.UID]freshness{}, gone: map[types.UID]bool{},
-		ended: map[string]bool{}, unnamed: map[string]time.Time{}, durations: map[string]time.Duration{}, vigils: map[string]*vigil{},
+		ended: map[string]bool{}, unnamed: map[string]time.Time{}, losses: map[string]time.Time{}, durations: map[string]time.Duration{}, vigils: map[string]*vigil{},
 		failures: map[string]*failure{},
 		tooLarge: map[types.UID]bool{}, detailed: map[types.UID]time.Time{}, late: map[types.UID]bool{}, behind: map[string]*lag{}, foreign: map[string]bool{},
 	}

@@ -193,7 +193,13 @@ func (p *pass) podsWanted() int32 {
 			items = append(items, schedule.Item{Replicas: v.parsed.wanted, Weight: v.parsed.weight})
 		}
 	}
-	return schedule.WantPods(p.policy(), nil, items)
+	var ended []schedule.Pod
+	for name, v := range p.members {
+		if v.parsed.holder == "" && p.returns(name) {
+			ended = append(ended, schedule.Pod{Name: name, State: schedule.Ended})
+		}
+	}
+	return schedule.WantPods(p.policy(), ended, items)
 }
 
 // lag is a contract that its pod has not acknowledged.

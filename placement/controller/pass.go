@@ -31,8 +31,10 @@ type pass struct {
 	pods      []schedule.Pod
 	states    map[string]schedule.State
 
-	working    int32           // virtual replicas that are worked on
-	rebalanced map[origin]bool // what this pass moves to even out the load
+	set        *version[*workload]  // the StatefulSet of the pool, or nil
+	lostPods   map[string]time.Time // since when the last incarnation of a pod is lost
+	working    int32                // virtual replicas that are worked on
+	rebalanced map[origin]bool      // what this pass moves to even out the load
 }
 
 // pass makes one pass. It returns when the next one must come even if nothing changes, or 0.
@@ -73,6 +75,7 @@ func (p *pass) see() {
 		}
 	}
 	p.seeMembers()
+	p.set = p.workloads.all()[p.StatefulSet]
 	p.byUID = map[types.UID]*version[*resource]{}
 	for _, k := range p.kinds {
 		for _, v := range k.store.all() {
@@ -202,26 +205,20 @@ func (p *pass) schedulePods() {
 		p.states[pod.Name] = pod.State
 	}
 	for name, v := range p.members {
-		m, pod := v.parsed, schedule.Pod{Name: name, Zone: v.parsed.zone, Capacity: v.parsed.capacity, Room: contract.MaxBytes - len(name) - len(v.parsed.holder) - contractOverhead}
-		switch {
-		case m.holder == "":
-			pod.State = schedule.Ended
-		case !p.isHeld(v):
-			pod.State = schedule.Closed
-		case m.unschedulable, p.foreign[name]:
-			pod.State = schedule.Leaving
-		}
+		pod := schedule.Pod{Name: name, Zone: v.parsed.zone, Capacity: v.parsed.capacity, Room: contract.MaxBytes - len(name) - len(v.parsed.holder) - contractOverhead, State: p.stateOf(name, v)}
+		pod.Ordinal, _ = p.ordinal(name)
 		if pod.State == schedule.Open || pod.State == schedule.Leaving {
 			p.wake(p.duration(v) - p.now.Sub(v.at))
 		}
 		add(pod)
 	}
-	// A pod without a Lease keeps its work until its incarnation has ended.
+	// A pod without a Lease keeps its work until its incarnation has ended, and while it is awaited.
 	for _, v := range p.resources {
 		for i := range v.parsed.status.Placement {
 			share := &v.parsed.status.Placement[i]
-			if _, known := p.states[share.PodName]; !known && share.Incarnation != "" && !p.ended[share.Incarnation] {
-				add(schedule.Pod{Name: share.PodName, State: schedule.Closed})
+			if _, known := p.states[share.PodName]; !known && share.Incarnation != "" && (!p.ended[share.Incarnation] || p.isAwaited(share.PodName)) {
+				ordinal, _ := p.ordinal(share.PodName)
+				add(schedule.Pod{Name: share.PodName, Ordinal: ordinal, State: schedule.Closed})
 			}
 		}
 	}

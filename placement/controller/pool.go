@@ -1,6 +1,8 @@
 package controller
 
 import (
+	"time"
+
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"nodekeeper.dev/placement/schedule"
@@ -12,6 +14,12 @@ type Pool struct {
 	Name string
 	// Namespace is the namespace of the Leases, the contracts and the resources.
 	Namespace string
+	// StatefulSet is the name of the StatefulSet of the pods. It may be empty: then no pod is awaited
+	// when it ends, and none is leaving because there are fewer replicas.
+	StatefulSet string
+	// Patience is how long the work of a pod of the StatefulSet waits for the pod to return under
+	// its name, from the first sign that it has ended.
+	Patience time.Duration
 	// Capacity is the maximum load of a pod that does not set its own. Zero means no limit.
 	Capacity int32
 	Strategy schedule.Strategy

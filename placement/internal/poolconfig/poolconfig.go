@@ -21,6 +21,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -32,9 +33,6 @@ import (
 	"nodekeeper.dev/placement/controller"
 	"nodekeeper.dev/placement/schedule"
 )
-
-// planned are keys of later versions.
-var planned = []string{"statefulSet", "patience"}
 
 // DefaultRebalance is the default of the key rebalance.
 const DefaultRebalance = 10
@@ -120,6 +118,12 @@ func pool(n node) controller.Pool {
 		p.Strategy = schedule.Pack
 	}
 	o.choice("handover", "Exclusive")
+	if p.StatefulSet = o.text("statefulSet", ""); p.StatefulSet != "" {
+		o.check("statefulSet", p.StatefulSet, func(value string) []string { return apivalidation.NameIsDNSSubdomain(value, false) })
+	}
+	if p.Patience = o.duration("patience", controller.DefaultPatience); p.StatefulSet == "" {
+		p.Patience = 0 // no pod returns by its name
+	}
 	p.Tolerance, p.Rebalance = o.number("tolerance", 1), o.number("rebalance", DefaultRebalance)
 	o.check("name", p.Name, validation.IsValidLabelValue)
 	o.check("namespace", p.Namespace, func(value string) []string { return apivalidation.ValidateNamespaceName(value, false) })
@@ -210,10 +214,6 @@ func (f *fields) take(key string) (value any, ok bool) {
 // end reports the keys that were not taken.
 func (f *fields) end() {
 	for _, key := range slices.Sorted(maps.Keys(f.left)) {
-		if slices.Contains(planned, key) {
-			f.problem(key, "this version does not support it yet")
-			continue
-		}
 		f.problem(key, "unknown key")
 	}
 }
@@ -241,6 +241,16 @@ func (f *fields) number(key string, otherwise int32) int32 {
 		return otherwise
 	}
 	return int32(n)
+}
+
+// duration takes a duration, such as 30s.
+func (f *fields) duration(key string, otherwise time.Duration) time.Duration {
+	text := f.text(key, otherwise.String())
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 {
+		f.problem(key, fmt.Sprintf("%q is not a duration, for example 30s", text))
+	}
+	return d
 }
 
 // choice takes one of several texts. The first one is the default.

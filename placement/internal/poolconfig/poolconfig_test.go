@@ -4,6 +4,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -48,6 +49,16 @@ func TestParseHasDefaults(t *testing.T) {
 	assert.Equal(t, []string{"status"}, p.Kinds[0].StatusPath)
 }
 
+// TestPatienceNeedsAStatefulSet: no other pod returns under its name.
+func TestPatienceNeedsAStatefulSet(t *testing.T) {
+	t.Parallel()
+	for keys, want := range map[string]time.Duration{"patience: 7s": 0, "statefulSet: w": controller.DefaultPatience, "statefulSet: w, patience: 7s": 7 * time.Second} {
+		pools, err := poolconfig.Parse([]byte("pools: [{name: w, namespace: shop, " + keys + ", kinds: [{apiVersion: v1, kind: Q, replicasPath: a}]}]"))
+		require.NoError(t, err)
+		assert.Equal(t, want, pools[0].Patience, keys)
+	}
+}
+
 // TestParseNamesThePathOfAProblem: each replacement breaks the file above.
 func TestParseNamesThePathOfAProblem(t *testing.T) {
 	t.Parallel()
@@ -62,7 +73,9 @@ func TestParseNamesThePathOfAProblem(t *testing.T) {
 		{"maxReplicas: 100", "maxReplicas: 0", "pools[0].maxReplicas: 0 is not a number from 1"},
 		{"strategy: Pack", "strategy: pack", `pools[0].strategy: "pack" is not supported: choose from Spread, Pack`},
 		{"handover: Exclusive", "handover: Overlap", `pools[0].handover: "Overlap" is not supported`},
-		{"tolerance: 2", "patience: 30s", "pools[0].patience: this version does not support it yet"},
+		{"tolerance: 2", "patience: soon", `pools[0].patience: "soon" is not a duration, for example 30s`},
+		{"tolerance: 2", "patience: -1s", `pools[0].patience: "-1s" is not a duration`},
+		{"tolerance: 2", "statefulSet: A", "pools[0].statefulSet: "},
 		{"name: worker,", "", "pools[0].name: it is required"},
 		{"namespace: shop", "namespace: Shop", "pools[0].namespace: "},
 		{"kind: Queue, ", "", "pools[0].kinds[0].kind: it is required"},

@@ -155,6 +155,21 @@ func (p *pod) set(change func(*pod)) {
 	change(p)
 }
 
+// leave ends the pod in order.
+func (p *pod) leave() {
+	p.w.t.Helper()
+	p.stop()
+	require.EventuallyWithT(p.w.t, func(t *assert.CollectT) {
+		l := p.lease(t)
+		if holderOf(l) != p.incarnation {
+			return
+		}
+		metav1.SetMetaDataAnnotation(&l.ObjectMeta, contract.EndedAnnotation, p.incarnation)
+		l.Spec.HolderIdentity = new("")
+		require.NoError(t, p.w.Update(p.w.t.Context(), l))
+	}, patience, period)
+}
+
 func (p *pod) lease(t require.TestingT) *coordinationv1.Lease {
 	l := &coordinationv1.Lease{}
 	require.NoError(t, p.w.Get(p.w.t.Context(), types.NamespacedName{Namespace: p.w.namespace, Name: p.name}, l))
