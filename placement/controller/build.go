@@ -73,6 +73,10 @@ func (p *pass) have(pod string, cm *corev1.ConfigMap) {
 // writeContracts builds the contracts of all pods, and writes those that must change.
 func (p *pass) writeContracts(ctx context.Context) {
 	naming := p.naming()
+	p.contractors = make(map[string]string, len(p.contracts))
+	for pod, v := range p.contracts {
+		p.contractors[v.parsed.contract.Incarnation] = pod
+	}
 	plans, reads := map[string]contract.Plan{}, map[types.UID]*contract.Reference{}
 	build := func(pod string) {
 		in := p.input(pod, naming)
@@ -119,7 +123,7 @@ func (p *pass) naming() map[string][]*version[*resource] {
 
 // input returns the input for the contract of a pod.
 func (p *pass) input(pod string, naming map[string][]*version[*resource]) *contract.Input {
-	in := &contract.Input{Incarnation: p.members[pod].parsed.holder, View: p.view(pod)}
+	in := &contract.Input{Incarnation: p.members[pod].parsed.holder, View: p.view(pod), Overlap: p.Overlap, Owners: p.contracted}
 	added := map[types.UID]bool{}
 	add := func(v *version[*resource]) {
 		if added[v.uid] {
@@ -143,6 +147,15 @@ func (p *pass) input(pod string, naming map[string][]*version[*resource]) *contr
 		}
 	}
 	return in
+}
+
+// contracted returns the view of the pod whose contract is for an incarnation.
+func (p *pass) contracted(incarnation string) (*contract.View, bool) {
+	pod, ok := p.contractors[incarnation]
+	if !ok {
+		return nil, false
+	}
+	return p.view(pod), true
 }
 
 // isGone reports whether a resource is known not to exist any longer.

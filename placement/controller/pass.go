@@ -31,10 +31,13 @@ type pass struct {
 	pods      []schedule.Pod
 	states    map[string]schedule.State
 
-	set        *version[*workload]  // the StatefulSet of the pool, or nil
-	lostPods   map[string]time.Time // since when the last incarnation of a pod is lost
-	working    int32                // virtual replicas that are worked on
-	rebalanced map[origin]bool      // what this pass moves to even out the load
+	set      *version[*workload]  // the StatefulSet of the pool, or nil
+	lostPods map[string]time.Time // since when the last incarnation of a pod is lost
+	// contractors holds the pods by the incarnations that their contracts are for.
+	contractors map[string]string
+
+	working    int32           // virtual replicas that are worked on
+	rebalanced map[origin]bool // what this pass moves to even out the load
 }
 
 // pass makes one pass. It returns when the next one must come even if nothing changes, or 0.

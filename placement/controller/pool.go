@@ -20,6 +20,9 @@ type Pool struct {
 	// Patience is how long the work of a pod of the StatefulSet waits for the pod to return under
 	// its name, from the first sign that it has ended.
 	Patience time.Duration
+	// Overlap lets the former owner of a virtual replica work until the new one does, for work that
+	// may be done twice.
+	Overlap bool
 	// Capacity is the maximum load of a pod that does not set its own. Zero means no limit.
 	Capacity int32
 	Strategy schedule.Strategy

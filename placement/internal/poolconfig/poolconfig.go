@@ -117,7 +117,7 @@ func pool(n node) controller.Pool {
 	if o.choice("strategy", "Spread", "Pack") == "Pack" {
 		p.Strategy = schedule.Pack
 	}
-	o.choice("handover", "Exclusive")
+	p.Overlap = o.choice("handover", "Exclusive", "Overlap") == "Overlap"
 	if p.StatefulSet = o.text("statefulSet", ""); p.StatefulSet != "" {
 		o.check("statefulSet", p.StatefulSet, func(value string) []string { return apivalidation.NameIsDNSSubdomain(value, false) })
 	}

@@ -72,7 +72,7 @@ func TestParseNamesThePathOfAProblem(t *testing.T) {
 		{"capacity: 50", "capacity: 1, capacity: 2", `already set`},
 		{"maxReplicas: 100", "maxReplicas: 0", "pools[0].maxReplicas: 0 is not a number from 1"},
 		{"strategy: Pack", "strategy: pack", `pools[0].strategy: "pack" is not supported: choose from Spread, Pack`},
-		{"handover: Exclusive", "handover: Overlap", `pools[0].handover: "Overlap" is not supported`},
+		{"handover: Exclusive", "handover: Both", `pools[0].handover: "Both" is not supported: choose from Exclusive, Overlap`},
 		{"tolerance: 2", "patience: soon", `pools[0].patience: "soon" is not a duration, for example 30s`},
 		{"tolerance: 2", "patience: -1s", `pools[0].patience: "-1s" is not a duration`},
 		{"tolerance: 2", "statefulSet: A", "pools[0].statefulSet: "},

@@ -135,9 +135,9 @@ func TestMalformedAnnotationKeepsTheWork(t *testing.T) {
 }
 
 // contractOf returns the contract of a pod.
-func contractOf(t require.TestingT, p *pod) contract.Contract {
+func contractOf(t require.TestingT, p *pod) *contract.Contract {
 	cm := p.configMap(t)
 	given, err := contract.DecodeContract([]byte(cm.Data[contract.DataKey]))
 	require.NoError(t, err)
-	return given
+	return &given
 }
