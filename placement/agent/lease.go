@@ -76,7 +76,7 @@ func (a *agent) join(ctx context.Context) (k *keeper, last int64, sent time.Dura
 		a.beginRun(l)
 	default: // nothing of the former run is left, because this is the only process of the pod
 		a.beginRun(l)
-		metav1.SetMetaDataAnnotation(&l.ObjectMeta, contract.EndedAnnotation, holder)
+		markEnded(l, holder)
 	}
 	k = &keeper{
 		leases: leases, options: &a.Options, incarnation: holderOf(l),
@@ -273,10 +273,18 @@ func (a *agent) release(ctx context.Context) error {
 	if !a.isOwn(holder) || l.Labels[contract.PoolLabel] != a.Pool {
 		return nil
 	}
-	metav1.SetMetaDataAnnotation(&l.ObjectMeta, contract.EndedAnnotation, holder)
+	markEnded(l, holder)
 	l.Spec.HolderIdentity = new("")
 	_, err = leases.Update(ctx, l, metav1.UpdateOptions{})
 	return err //nolint:wrapcheck // as above
+}
+
+// markEnded records on a Lease that an incarnation has ended.
+func markEnded(l *coordinationv1.Lease, incarnation string) {
+	if l.Annotations == nil {
+		l.Annotations = map[string]string{}
+	}
+	contract.MarkEnded(l.Annotations, incarnation)
 }
 
 // isOwn reports whether an incarnation is one of this pod.

@@ -18,6 +18,9 @@ const (
 	// EndedAnnotation is the key of the annotation on the Lease that names the last incarnation
 	// known to have ended.
 	EndedAnnotation = "placement.nodekeeper.dev/ended"
+	// EndedBeforeAnnotation is the key of the annotation on the Lease that names the incarnations
+	// that are known to have ended before, separated by commas, the latest first.
+	EndedBeforeAnnotation = "placement.nodekeeper.dev/ended-before"
 	// LeaseAnnotation is the key of the annotation on the Lease with the UID of that Lease. A
 	// restarted process adopts an incarnation only if it is right: a Lease that was created again
 	// from a copy names an incarnation that may have ended.

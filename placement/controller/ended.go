@@ -37,7 +37,7 @@ func (p *pass) takeOver(ctx context.Context) {
 		if next.Annotations == nil {
 			next.Annotations = map[string]string{}
 		}
-		next.Annotations[contract.EndedAnnotation] = dead[i].parsed.holder
+		contract.MarkEnded(next.Annotations, dead[i].parsed.holder)
 		next.Spec.HolderIdentity = new("")
 		var taken *coordinationv1.Lease
 		if taken, errs[i] = p.leases.Leases(p.Namespace).Update(ctx, next, metav1.UpdateOptions{}); errs[i] == nil {
@@ -112,7 +112,7 @@ func (p *pass) isOverdue(incarnation, pod string) bool {
 		return false
 	}
 	m := p.members[pod]
-	if m != nil && m.parsed.ended == incarnation {
+	if m != nil && slices.Contains(m.parsed.ended, incarnation) {
 		p.ended[incarnation] = true
 	}
 	if p.ended[incarnation] {

@@ -18,9 +18,10 @@ const defaultDuration = 15 * time.Second
 // member is the Lease of a pod.
 type member struct {
 	lease *coordinationv1.Lease
-	// holder is the incarnation, or empty if the Lease is free. ended is the last one that is known
-	// to have ended.
-	holder, ended string
+	// holder is the incarnation, or empty if the Lease is free. ended are the last ones that are
+	// known to have ended.
+	holder        string
+	ended         []string
 	duration      time.Duration
 	ack           contract.Ack // empty if it is malformed
 	zone          string
@@ -34,7 +35,7 @@ func parseMember(o metav1.Object) *member {
 		l = &coordinationv1.Lease{}
 	}
 	m := &member{
-		lease: l, ended: l.Annotations[contract.EndedAnnotation], duration: defaultDuration,
+		lease: l, ended: contract.Ended(l.Annotations), duration: defaultDuration,
 		zone: l.Annotations[contract.ZoneAnnotation], unschedulable: l.Annotations[contract.UnschedulableAnnotation] == "true",
 	}
 	if l.Spec.HolderIdentity != nil {

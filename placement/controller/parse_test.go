@@ -88,7 +88,7 @@ func TestMemberIsReadFromALease(t *testing.T) {
 		Spec: coordinationv1.LeaseSpec{HolderIdentity: new("u/1"), LeaseDurationSeconds: new(int32(3))},
 	})
 	assert.Equal(t, "u/1", m.holder)
-	assert.Equal(t, "u/0", m.ended)
+	assert.Equal(t, []string{"u/0"}, m.ended)
 	assert.Equal(t, 3*time.Second, m.duration)
 	assert.Equal(t, int64(4), m.ack.Generation)
 	assert.Equal(t, "a", m.zone)

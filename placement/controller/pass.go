@@ -52,6 +52,7 @@ func (l *loop) pass(ctx context.Context) time.Duration {
 	p.schedulePods()
 	p.writeStatuses(ctx, p.decide(ctx))
 	p.writeContracts(ctx)
+	p.removeEnded(ctx)
 	p.forget()
 	p.measure()
 	p.metrics.passes.Observe(time.Since(p.now).Seconds())

@@ -31,6 +31,9 @@ type Pool struct {
 	// Rebalance is the maximum number of virtual replicas that are moved at a time to even out the
 	// load. Zero means that nothing is moved for that.
 	Rebalance int32
+	// KeepEnded is for how long the Lease and the contract of a pod that has ended, and that no
+	// decision names any longer, stay.
+	KeepEnded time.Duration
 	// MaxReplicas is the highest valid number of virtual replicas of a resource.
 	MaxReplicas int32
 	Kinds       []Kind

@@ -86,7 +86,7 @@ func TestSilentPodIsTakenOverAfterTwiceItsDuration(t *testing.T) {
 		taken := w.runUntil(time.Minute)
 		assert.GreaterOrEqual(t, taken, 2*leaseTime)
 		assert.LessOrEqual(t, taken, 2*leaseTime+passPeriod)
-		assert.Equal(t, "u/1-15s", w.leaseRows.all()["w-0"].parsed.ended)
+		assert.Equal(t, []string{"u/1-15s"}, w.leaseRows.all()["w-0"].parsed.ended)
 	})
 }
 

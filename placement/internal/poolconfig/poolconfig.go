@@ -111,7 +111,7 @@ func pool(n node) controller.Pool {
 	o := object(n)
 	p := controller.Pool{
 		Name: o.text("name", ""), Namespace: o.text("namespace", ""),
-		Capacity: o.number("capacity", 0), MaxReplicas: o.number("maxReplicas", placement.MaxReplicas),
+		Capacity: o.number("capacity", 0), MaxReplicas: o.number("maxReplicas", placement.MaxReplicas), KeepEnded: controller.DefaultKeepEnded,
 	}
 	p.Strategy = schedule.Spread
 	if o.choice("strategy", "Spread", "Pack") == "Pack" {

@@ -18,7 +18,7 @@ import (
 
 const whole = `
 pools:
-- {name: worker, namespace: shop, capacity: 50, strategy: Pack, handover: Exclusive, tolerance: 2, rebalance: 3, maxReplicas: 100,
+- {name: worker, namespace: shop, statefulSet: pods, capacity: 50, strategy: Pack, handover: Exclusive, patience: 1m, tolerance: 2, rebalance: 3, maxReplicas: 100,
    kinds: [{apiVersion: example.com/v1, kind: Queue, replicasPath: spec.partitions, maxPath: spec.most, weightPath: "", payloadPath: spec, statusPath: status.placement}]}
 `
 
@@ -28,6 +28,7 @@ func TestParseReadsEveryKey(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, []controller.Pool{{
 		Name: "worker", Namespace: "shop", Capacity: 50, Strategy: schedule.Pack, Tolerance: 2, Rebalance: 3, MaxReplicas: 100,
+		StatefulSet: "pods", Patience: time.Minute, KeepEnded: controller.DefaultKeepEnded,
 		Kinds: []controller.Kind{{
 			GroupVersionKind: schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Queue"},
 			ReplicasPath:     []string{"spec", "partitions"}, MaxPath: []string{"spec", "most"}, PayloadPath: []string{"spec"}, StatusPath: []string{"status", "placement"},
@@ -73,9 +74,9 @@ func TestParseNamesThePathOfAProblem(t *testing.T) {
 		{"maxReplicas: 100", "maxReplicas: 0", "pools[0].maxReplicas: 0 is not a number from 1"},
 		{"strategy: Pack", "strategy: pack", `pools[0].strategy: "pack" is not supported: choose from Spread, Pack`},
 		{"handover: Exclusive", "handover: Both", `pools[0].handover: "Both" is not supported: choose from Exclusive, Overlap`},
-		{"tolerance: 2", "patience: soon", `pools[0].patience: "soon" is not a duration, for example 30s`},
-		{"tolerance: 2", "patience: -1s", `pools[0].patience: "-1s" is not a duration`},
-		{"tolerance: 2", "statefulSet: A", "pools[0].statefulSet: "},
+		{"patience: 1m", "patience: soon", `pools[0].patience: "soon" is not a duration, for example 30s`},
+		{"patience: 1m", "patience: -1s", `pools[0].patience: "-1s" is not a duration`},
+		{"statefulSet: pods", "statefulSet: A", "pools[0].statefulSet: "},
 		{"name: worker,", "", "pools[0].name: it is required"},
 		{"namespace: shop", "namespace: Shop", "pools[0].namespace: "},
 		{"kind: Queue, ", "", "pools[0].kinds[0].kind: it is required"},

@@ -69,6 +69,7 @@ type world struct {
 	t         *testing.T
 	namespace string
 	registry  *prometheus.Registry
+	stop      func() // stops the last controller
 }
 
 // queueKind is the kind Queue in the file of the pools.
@@ -76,24 +77,27 @@ const queueKind = "{apiVersion: example.com/v1, kind: Queue, replicasPath: spec.
 
 // newWorld starts a controller with a pool in a namespace of its own. The argument has keys of the
 // pool besides its name, as one line of YAML.
-func newWorld(t *testing.T, keys string) *world {
+func newWorld(t *testing.T, keys string, change ...func(*controller.Pool)) *world {
 	t.Helper()
 	c, err := client.New(shared.Config, client.Options{})
 	require.NoError(t, err)
 	w := &world{Client: c, t: t, namespace: controlplane.Namespace(t, c)}
-	w.start(keys)
+	w.start(keys, change...)
 	return w
 }
 
-// start starts another controller of the namespace. It ends with the test, or by the function that
-// is returned. The metrics are those of the last one.
-func (w *world) start(keys string) (stop func()) {
+// start starts another controller of the namespace. It ends with the test, or by stop. The metrics
+// are those of the last one.
+func (w *world) start(keys string, change ...func(*controller.Pool)) {
 	w.t.Helper()
 	if !strings.Contains(keys, "kinds:") {
 		keys = strings.TrimPrefix(keys+", kinds: ["+queueKind+"]", ", ")
 	}
 	pools, err := poolconfig.Parse(fmt.Appendf(nil, "pools: [{name: %s, namespace: %s, %s}]", pool, w.namespace, keys))
 	require.NoError(w.t, err)
+	for _, f := range change {
+		f(&pools[0])
+	}
 	c, err := controller.New(shared.Config, pools)
 	require.NoError(w.t, err)
 	w.registry = prometheus.NewRegistry()
@@ -102,15 +106,14 @@ func (w *world) start(keys string) (stop func()) {
 	done := make(chan error, 1)
 	go func() { done <- c.Run(ctx) }()
 	ended := false
-	stop = func() {
+	w.stop = func() {
 		if cancel(); !ended {
 			ended = true
 			assert.NoError(w.t, ignoreCanceled(<-done))
 		}
 	}
-	w.t.Cleanup(stop)
+	w.t.Cleanup(w.stop)
 	require.Eventually(w.t, c.Synced, patience, period)
-	return stop
 }
 
 func ignoreCanceled(err error) error {

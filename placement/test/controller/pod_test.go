@@ -164,7 +164,10 @@ func (p *pod) leave() {
 		if holderOf(l) != p.incarnation {
 			return
 		}
-		metav1.SetMetaDataAnnotation(&l.ObjectMeta, contract.EndedAnnotation, p.incarnation)
+		if l.Annotations == nil {
+			l.Annotations = map[string]string{}
+		}
+		contract.MarkEnded(l.Annotations, p.incarnation)
 		l.Spec.HolderIdentity = new("")
 		require.NoError(t, p.w.Update(p.w.t.Context(), l))
 	}, patience, period)

@@ -282,7 +282,7 @@ func (l *leader) watch(name int) {
 		return
 	}
 	l.send(func() func() {
-		next := lease{ended: le.holder, ack: le.ack}
+		next := le.free()
 		if l.world.putLease(name, le, next) == nil {
 			return nil
 		}
@@ -311,7 +311,7 @@ func (l *leader) hasEnded(name int, incarnation string) bool {
 	if l.ended[incarnation] {
 		return true
 	}
-	if le != nil && le.ended == incarnation {
+	if le != nil && le.proves(incarnation) {
 		l.ended[incarnation] = true
 		return true
 	}

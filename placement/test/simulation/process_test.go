@@ -135,7 +135,7 @@ func (p *process) join() {
 		next.holder = p.former
 	}
 	if l != nil {
-		next.ended, next.ack = l.ended, l.ack
+		next.ended, next.earlier, next.ack = l.ended, l.earlier, l.ack
 	}
 	p.send(func() {
 		if stored := p.world.putLease(p.name, l, next); stored != nil && p.alive && !p.frozen && p.incarnation == "" {
@@ -239,7 +239,7 @@ func (p *process) release() {
 		return
 	}
 	p.world.record("%s releases its Lease", p)
-	read, next := p.lease, lease{ack: p.lease.ack, ended: p.incarnation}
+	read, next := p.lease, p.lease.free()
 	p.send(func() {
 		if p.mutant.releasesBlindly {
 			read = p.world.lease(p.name)

@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -51,10 +52,25 @@ type configMap struct {
 }
 
 type lease struct {
-	rv     int
-	holder string
-	ended  string
-	ack    contract.Ack
+	rv      int
+	holder  string
+	ended   string
+	earlier []string // that have ended before
+	ack     contract.Ack
+}
+
+// free returns a Lease whose holder has ended.
+func (l *lease) free() lease {
+	next := lease{ended: l.holder, earlier: l.earlier, ack: l.ack}
+	if l.ended != "" {
+		next.earlier = append([]string{l.ended}, l.earlier...)
+	}
+	return next
+}
+
+// proves reports whether an incarnation has ended.
+func (l *lease) proves(incarnation string) bool {
+	return l.ended == incarnation || slices.Contains(l.earlier, incarnation)
 }
 
 type pod struct {
