@@ -231,7 +231,7 @@ func TestDecideDoesNotModifyArguments(t *testing.T) {
 		}
 		if n != nil && r != nil && !r.Floor {
 			preserve.Noted(*r, *n, *n, policy.MachineBound)
-			preserve.SetAside(*r, n, labels.KeysOf(maps.Keys(n.Labels)), policy)
+			preserve.SetAside(*r, n, n.Labels, policy)
 		}
 		require.Equal(t, txLabels, tx.Labels)
 		require.Equal(t, before, r)

@@ -15,16 +15,17 @@ import (
 // refused to set some labels: these are withheld from this incarnation, and tried again on the next
 // one. A label that cannot be removed stays, see [record.Withheld.IsLeft]. The record must be stored
 // before the restore, so that they are not lost if the restore is not noted. It returns false if
-// there is no room to withhold them.
-func SetAside(r record.Record, n *nodeview.Node, refused labels.Keys, p labels.Policy) (record.Record, bool) {
+// there is no room to withhold them. The refusals are the reasons by key, see [record.Refusal].
+func SetAside(r record.Record, n *nodeview.Node, refusals map[string]string, p labels.Policy) (record.Record, bool) {
 	next := r
 	next.Withheld = nil
+	refused := labels.KeysOf(maps.Keys(refusals))
 	isRefused := refused.Set()
 	for _, w := range r.Withheld {
 		rest := w
 		if w.State.IsDecidedFor(n.UID) {
 			w.Labels, rest.Labels = divided(w.Labels, isRefused)
-			next.Withheld = withRefused(next.Withheld, w, n)
+			next.Withheld = withRefused(next.Withheld, w, n, refusals)
 		}
 		if len(rest.Labels) > 0 {
 			next.Withheld = append(next.Withheld, rest)
@@ -34,11 +35,11 @@ func SetAside(r record.Record, n *nodeview.Node, refused labels.Keys, p labels.P
 	moved, left := divided(r.Labels, isRefused)
 	dropWithheld(moved, r)
 	ofMachine, ofName := divided(moved, labels.KeysOf(maps.Keys(bound)).Set())
-	next.Withheld = withRefused(next.Withheld, record.Withheld{Labels: ofMachine, Source: followed(r), Identity: r.Identity.Identity}, n)
-	next.Withheld = withRefused(next.Withheld, record.Withheld{Labels: ofName, Source: followed(r)}, n)
+	next.Withheld = withRefused(next.Withheld, record.Withheld{Labels: ofMachine, Source: followed(r), Identity: r.Identity.Identity}, n, refusals)
+	next.Withheld = withRefused(next.Withheld, record.Withheld{Labels: ofName, Source: followed(r)}, n, refusals)
 	own, _ := divided(n.Labels, isRefused)
 	beside, unremoved := divided(own, refusedKeys(next, n).Set())
-	next.Withheld = withRefused(next.Withheld, record.Withheld{Labels: unremoved, Source: n.UID}, n)
+	next.Withheld = withRefused(next.Withheld, record.Withheld{Labels: unremoved, Source: n.UID}, n, refusals)
 	// What the Node has instead is no change by a user, see newerThan.
 	maps.Copy(left, beside)
 	ofNode := func(key string) bool { _, isBeside := beside[key]; return isBeside }
@@ -84,11 +85,11 @@ func refusedKeys(r record.Record, n *nodeview.Node) labels.Keys {
 }
 
 // withRefused adds a set of refused labels, if it has any.
-func withRefused(sets []record.Withheld, w record.Withheld, n *nodeview.Node) []record.Withheld {
+func withRefused(sets []record.Withheld, w record.Withheld, n *nodeview.Node, refusals map[string]string) []record.Withheld {
 	if len(w.Labels) == 0 {
 		return sets
 	}
-	w.State = record.RefusedFor(n.UID)
+	w.State, w.Refusals = record.RefusedFor(n.UID), refusals
 	return slices.Insert(sets, 0, w) // the newest first
 }
 

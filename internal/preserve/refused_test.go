@@ -32,7 +32,7 @@ func TestRefusedLabelOfTheNameIsTriedOnTheNextIncarnation(t *testing.T) {
 			d := preserve.Decide(added, &r, n, policy)
 			require.Equal(t, preserve.Restore, d.Action)
 			require.Contains(t, d.Labels, role, "without the refusal, any machine gets it")
-			next, done := preserve.SetAside(r, n, role, policy)
+			next, done := preserve.SetAside(r, n, set{role: "by policy"}, policy)
 			require.True(t, done)
 			steps := preserve.Plan([]txn.Transaction{added}, &next, n, policy)
 			require.Equal(t, preserve.Restore, steps[0].Action)
@@ -75,7 +75,7 @@ func testWithheldThatCannotBeRemoved(t *testing.T, former identity.Identity) {
 	}
 	added := of(txn.Added, event("b", "300", "", nil))
 	require.NotContains(t, preserve.Decide(added, &r, n, policy).Labels, role)
-	next, done := preserve.SetAside(r, n, role, policy)
+	next, done := preserve.SetAside(r, n, set{role: "by policy"}, policy)
 	require.True(t, done)
 	parsed, err := record.Parse(next.ConfigMap("records"))
 	require.NoError(t, err)
@@ -95,7 +95,7 @@ func TestLabelThatCannotBeRemovedIsNotSavedByAUser(t *testing.T) {
 	for name, withheld := range map[string][]record.Withheld{"alone": nil, "beside a saved one": {{Labels: set{role: ""}, Source: "a", Identity: machineA}}} {
 		r := *with(neverRestored(), func(r *record.Record) { r.Labels, r.Withheld = set{"team": "blue"}, withheld })
 		n := &nodeview.Node{UID: "b", Revision: revision.MustParse("300"), IsWhole: true, Identity: machineB, Labels: set{role: "x"}, Ownership: agents.Ownership{Admitted: role}}
-		next, done := preserve.SetAside(r, n, role, policy)
+		next, done := preserve.SetAside(r, n, set{role: "by policy"}, policy)
 		require.True(t, done, name)
 		user := preserve.UserRecordAfter(next, set{"team": "red"}, "team", revision.MustParse("400"), policy.MachineBound)
 		read, err := record.Parse(user.ConfigMap("records"))

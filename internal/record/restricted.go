@@ -51,6 +51,8 @@ type Withheld struct {
 	Identity identity.Identity
 	// State is how far their restore onto an incarnation has come.
 	State WithheldState
+	// Refusals are the reasons why the API server has refused labels, by key. They decide nothing.
+	Refusals map[string]string
 }
 
 // storedWithheld is the form of a set in the annotation.
@@ -180,6 +182,7 @@ func parseWithheld(cm *corev1.ConfigMap, newer labels.Keys) ([]Withheld, error) 
 			sets = append(sets, w)
 		}
 	}
+	setRefusals(sets, cm.Annotations[RefusalsAnnotation])
 	return sets, nil
 }
 
@@ -212,4 +215,5 @@ func (r Record) writeRestricted(annotations map[string]string) {
 	setOrDelete(annotations, providerIDAnnotation, r.Identity.ProviderID)
 	setOrDelete(annotations, systemUUIDAnnotation, r.Identity.SystemUUID)
 	setOrDelete(annotations, WithheldAnnotation, formatWithheld(r.Withheld))
+	setOrDelete(annotations, RefusalsAnnotation, formatRefusals(r.Withheld))
 }

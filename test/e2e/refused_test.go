@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview"
 )
 
 // A policy refuses one label. The others are restored, and it comes back when it is allowed again and
@@ -51,6 +52,36 @@ func TestRefusedLabelHoldsUpNoOther(t *testing.T) {
 	e.restored(node, want)
 	e.settle()
 	e.hasRestored(t, node, want)
+}
+
+// A gate opens although a policy refuses a label of its node.
+func TestGateOpensWithoutARefusedLabel(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.watcher()
+	e.processor()
+	node, probe := e.name("node"), e.name("probe")
+	want := labelSet{"guarded": "yes", "rack": "r7"}
+	e.create(probe, nil)
+	e.create(node, want)
+	e.saved(node, want)
+	e.delete(node)
+	e.refuse("guarded", "ask the owner of the guarded nodes")
+	e.eventually(func(c *assert.CollectT) { assert.Error(c, e.trySet(probe, "guarded")) }, "the policy is in force")
+
+	gated := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: node, Labels: labelSet{labels.Marker: labels.Pending}},
+		Spec:       corev1.NodeSpec{Taints: []corev1.Taint{nodeview.StartupTaint()}},
+	}
+	require.NoError(t, e.client.Create(t.Context(), gated))
+	e.restored(node, labelSet{"rack": "r7"})
+	assert.False(t, isGated(e.node(t, node)), "the patch that restores the other labels opens it")
+	e.eventually(func(c *assert.CollectT) {
+		if r := e.record(c, node); assert.NotNil(c, r) && assert.Len(c, r.Withheld, 1) {
+			assert.Equal(c, labelSet{"guarded": "yes"}, r.Withheld[0].Labels)
+			assert.Contains(c, r.Withheld[0].Refusals["guarded"], "ask the owner of the guarded nodes")
+		}
+	}, "the refused label is kept with its reason")
 }
 
 // A policy refuses every restore, whatever its labels.

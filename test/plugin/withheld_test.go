@@ -224,3 +224,24 @@ func TestManyRestrictedLabelsAreNotForgottenInSilence(t *testing.T) {
 		}), "somebody hears of it")
 	}, "an event")
 }
+
+func TestShowPrintsWhyLabelsWereRefused(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.start("processor")
+	e.register("node-1", "a")
+	e.relabel("node-1", set{"rack": "r1"})
+	e.must("save", "node-1")
+	refused := fmt.Sprintf(`[{"labels":{"pool":"a","team":"blue","tier":"gold"},"refusedForUID":%q}]`, e.live("node-1").UID)
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": set{
+		"nodekeeper.dev/withheld-labels": refused, "nodekeeper.dev/refusals": `{"pool":"immutable","team":"not allowed","tier":"not allowed"}`,
+	}}})
+	require.NoError(t, err)
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: e.metadata, Name: "node-1"}}
+	require.NoError(t, e.client.Patch(t.Context(), cm, client.RawPatch(types.MergePatchType, body)))
+	for _, command := range []string{"show", "explain"} {
+		printed := e.must(command, "node-1")
+		assert.Contains(t, printed, "1 label: refused by the API server: immutable; tried again when the node returns next\n  pool=a\n")
+		assert.Contains(t, printed, "2 labels: refused by the API server: not allowed; tried again when the node returns next\n  team=blue\n  tier=gold\n")
+	}
+}

@@ -100,7 +100,7 @@ func TestReferenceExplainsEveryKey(t *testing.T) {
 	require.NoError(t, err)
 	sections := map[string][]string{
 		"Transaction": keysOf([]string{txn.MalformedLabel, txn.MalformedNameAnnotation}, exampleTransaction()),
-		"Record":      keysOf([]string{record.AwaySinceAnnotation}, exampleRecord(), exampleFloor()),
+		"Record":      keysOf([]string{record.AwaySinceAnnotation, record.RefusalsAnnotation}, exampleRecord(), exampleFloor()),
 	}
 	for heading, want := range sections {
 		_, section, isThere := strings.Cut(string(content), "\n## "+heading+"\n")

@@ -43,7 +43,7 @@ func machineOf(r *record.Record) *shownMachine {
 // withheldOf returns the withheld labels of a node's record.
 func withheldOf(n *inspect.Node, policy labels.Policy) []shownWithheld {
 	var shown []shownWithheld
-	for _, w := range preserve.ByMode(n.Saved.Record.Withheld, policy) {
+	for _, w := range byReason(preserve.ByMode(n.Saved.Record.Withheld, policy)) {
 		s := shownWithheld{Labels: w.Labels, Reason: whyWithheld(w, n, policy), Waiting: n.Live != nil && w.State.WaitsFor(n.Live.UID)}
 		if !w.Identity.IsZero() {
 			s.Machine = &shownMachine{ProviderID: w.Identity.ProviderID, SystemUUID: w.Identity.SystemUUID}
@@ -53,6 +53,18 @@ func withheldOf(n *inspect.Node, policy labels.Policy) []shownWithheld {
 	return shown
 }
 
+// byReason divides sets whose labels were refused for different reasons.
+func byReason(sets []record.Withheld) (all []record.Withheld) {
+	for _, w := range sets {
+		if w.State.IsRefused() {
+			all = append(all, w.ByRefusal()...)
+		} else {
+			all = append(all, w)
+		}
+	}
+	return all
+}
+
 // whyWithheld returns why labels are withheld, and when they are restored.
 func whyWithheld(w record.Withheld, n *inspect.Node, policy labels.Policy) string {
 	live, mode := n.Live, preserve.ModeOf(w, policy)
@@ -60,7 +72,7 @@ func whyWithheld(w record.Withheld, n *inspect.Node, policy labels.Policy) strin
 	case w.State.IsRestored():
 		return "put back, and not saved yet"
 	case live != nil && w.State.IsRefusedFor(live.UID):
-		return "refused by the API server, see the event LabelRefused of the node; tried again when the node returns next"
+		return whyRefused(w)
 	case mode == labels.Drop:
 		return "--restricted-labels=drop: removed when the node returns next"
 	case mode == labels.Keep:
@@ -82,6 +94,18 @@ func whyWithheld(w record.Withheld, n *inspect.Node, policy labels.Policy) strin
 		reports = "reports only " + live.Identity.String()
 	}
 	return fmt.Sprintf("the node %s; put back when it reports that it is the machine with %s", reports, w.Identity)
+}
+
+// whyRefused returns why labels are withheld that were refused for one reason. Records of releases
+// that kept no reasons have none.
+func whyRefused(w record.Withheld) string {
+	reason := "see the event LabelRefused of the node"
+	for key := range w.Labels {
+		if kept := w.Refusals[key]; kept != "" {
+			reason = kept
+		}
+	}
+	return "refused by the API server: " + reason + "; tried again when the node returns next"
 }
 
 func writeWithheld(w io.Writer, withheld []shownWithheld) {

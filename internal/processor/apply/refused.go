@@ -6,9 +6,12 @@ import (
 	"maps"
 	"slices"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodes"
 	"nodekeeper.dev/internal/preserve"
+	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/records"
 	"nodekeeper.dev/internal/txn"
 )
@@ -16,14 +19,14 @@ import (
 // setAside withholds labels that the API server has refused to set, so that the others can be
 // restored. It returns the refusal if it is not about the labels.
 func (a *Applier) setAside(ctx context.Context, t txn.Transaction, wanted nodes.Wanted, v *view, refusal *RefusedError) error {
-	keys, err := a.refused(ctx, wanted, v)
+	found, err := a.refused(ctx, wanted, v)
 	if err != nil {
 		return err
 	}
-	if keys == "" {
+	if len(found) == 0 {
 		return refusal
 	}
-	next, done := preserve.SetAside(*v.stored.Record, v.node, keys, a.Policy)
+	next, done := preserve.SetAside(*v.stored.Record, v.node, found.reasons(), a.Policy)
 	if !done {
 		return refusal
 	}
@@ -33,20 +36,37 @@ func (a *Applier) setAside(ctx context.Context, t txn.Transaction, wanted nodes.
 	case err != nil:
 		return err
 	}
-	for key := range keys.All() {
-		a.Observer.Refused(ctx, t, labels.Keys(key), refusal.Err)
+	for _, key := range slices.Sorted(maps.Keys(found)) {
+		a.Observer.Refused(ctx, t, labels.Keys(key), found[key])
 	}
 	return nil
+}
+
+// refusals are refused labels, and the answers of the API server that refuse them.
+type refusals map[string]error
+
+// reasons returns the messages of the answers as records have them.
+func (r refusals) reasons() map[string]string {
+	reasons := map[string]string{}
+	for key, err := range r {
+		message := err.Error()
+		var answer apierrors.APIStatus // an interface without Error, so errors.AsType does not accept it
+		if errors.As(err, &answer) && answer.Status().Message != "" {
+			message = answer.Status().Message
+		}
+		reasons[key] = record.Refusal(message)
+	}
+	return reasons
 }
 
 // refused returns labels whose change the API server refuses: one if this is the first refusal on the
 // Node, since there are seldom more, and otherwise all. It returns none if the API server refuses the
 // restore even without any change of a label, or if nodekeeper's own policies refuse a taint or an
 // annotation: then a component is not installed, and all of them come back once it is.
-func (a *Applier) refused(ctx context.Context, wanted nodes.Wanted, v *view) (labels.Keys, error) {
+func (a *Applier) refused(ctx context.Context, wanted nodes.Wanted, v *view) (refusals, error) {
 	changed := labels.Differing(v.node.Labels, wanted.Labels)
 	if len(changed) == 0 {
-		return "", nil
+		return nil, nil
 	}
 	try := func(accepted, more []string) (refusal, err error) {
 		some := withOnly(wanted.Labels, v.node.Labels, changed, slices.Concat(accepted, more))
@@ -58,7 +78,7 @@ func (a *Applier) refused(ctx context.Context, wanted nodes.Wanted, v *view) (la
 	}
 	// A restore that is refused whatever its labels is tried again and again, so find that out first.
 	if refusal, err := try(nil, nil); err != nil || refusal != nil {
-		return "", err
+		return nil, err
 	}
 	s := search{try: try, keys: changed}
 	if preserve.HasRefused(*v.stored.Record, v.node.UID) {
@@ -69,9 +89,9 @@ func (a *Applier) refused(ctx context.Context, wanted nodes.Wanted, v *view) (la
 		refusal, err = try(nil, changed)
 	}
 	if err != nil || refusal == nil || isOfComponent(changed[first], refusal) {
-		return "", err
+		return nil, err
 	}
-	return labels.Keys(changed[first]), nil
+	return refusals{changed[first]: refusal}, nil
 }
 
 // isOfComponent reports whether nodekeeper's own policies refuse a key that only a component
@@ -114,8 +134,8 @@ func (s *search) first(keys []string, refusal error) (index int, itsRefusal, err
 // refused, and hardly more than one for each label where all are. If a dry run fails, for example
 // because the Node has changed, it returns those that it has found, so that the next search is
 // shorter.
-func (s *search) all() (labels.Keys, error) {
-	var refused []string
+func (s *search) all() (refusals, error) {
+	refused := refusals{}
 	for count := 1; len(s.keys) > 0; {
 		some := s.keys[:min(count, len(s.keys))]
 		refusal, err := s.try(s.accepted, some)
@@ -129,14 +149,14 @@ func (s *search) all() (labels.Keys, error) {
 		}
 		switch {
 		case err != nil && len(refused) == 0, err == nil && isOfComponent(some[first], refusal):
-			return "", err
+			return nil, err
 		case err != nil:
-			return labels.KeysOf(slices.Values(refused)), nil //nolint:nilerr // see above
+			return refused, nil //nolint:nilerr // see above
 		}
-		refused = append(refused, some[first])
+		refused[some[first]] = refusal
 		s.accepted, s.keys, count = append(s.accepted, some[:first]...), s.keys[first+1:], 1
 	}
-	return labels.KeysOf(slices.Values(refused)), nil
+	return refused, nil
 }
 
 // withOnly returns the wanted labels, except that of the changed ones only some are changed.

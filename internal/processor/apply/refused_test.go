@@ -67,8 +67,9 @@ func TestRefusedLabelHoldsUpNoOther(t *testing.T) {
 
 		// It is saved, and the next incarnation, on which it is not refused, gets it.
 		require.Equal(t, set{culprit: "v"}, c.stored.Record.Withheld[0].Labels)
-		_, err := record.Parse(c.stored.Object)
+		parsed, err := record.Parse(c.stored.Object)
 		require.NoError(t, err)
+		assert.Equal(t, set{culprit: fmt.Sprintf(`nodes "node-1" is forbidden: %s is guarded`, culprit)}, parsed.Withheld[0].Refusals)
 		c.refuses, c.node = nil, &nodeview.Node{Name: "node-1", UID: "c", Labels: set{"own": "x"}, Revision: revision.MustParse("3000"), Ownership: c.node.Ownership}
 		c.mustApply(t, event(txn.Added, "c", "3000", set{"own": "x"}))
 		own = c.node.Labels
