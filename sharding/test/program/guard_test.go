@@ -46,9 +46,13 @@ func (c *cluster) asAccount() (stolen client.Client) {
 }
 
 // guarded returns a site with a ring with fence Deny, on which no sharder acts. Its Secrets have children.
-func guarded(t *testing.T) (c *cluster, ring *v1alpha1.ClusterRing, sharder client.Client) {
+// With byWebhook set, a webhook makes the decisions of the mutating policies.
+func guarded(t *testing.T, byWebhook bool) (c *cluster, ring *v1alpha1.ClusterRing, sharder client.Client) {
 	t.Helper()
 	c = newSite(t)
+	if byWebhook {
+		c.useWebhook()
+	}
 	c.permit()
 	sharder = c.asAccount()
 	only := c.sharder("a")
@@ -66,7 +70,7 @@ func guarded(t *testing.T) (c *cluster, ring *v1alpha1.ClusterRing, sharder clie
 // sharding metadata of the object. All other requests of anyone succeed, also if they omit it.
 func TestGuardOfLabels(t *testing.T) {
 	t.Parallel()
-	c, ring, sharder := guarded(t)
+	c, ring, sharder := guarded(t, false)
 	s, d, children := prefix.ShardLabel(ring.Name), prefix.DrainLabel(ring.Name), prefix.ChildrenAnnotation(ring.Name)
 	owner, person := c.stolen("web-0"), c.as("person", "")
 	type labels = map[string]string
@@ -153,7 +157,17 @@ func metadataPatch(field string, values map[string]string) string {
 // ring is not guarded.
 func TestGuardAllowsReplacing(t *testing.T) {
 	t.Parallel()
-	c, ring, sharder := guarded(t)
+	for name, byWebhook := range map[string]bool{"policies": false, "webhook": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			allowsReplacing(t, byWebhook)
+		})
+	}
+}
+
+func allowsReplacing(t *testing.T, byWebhook bool) {
+	t.Helper()
+	c, ring, sharder := guarded(t, byWebhook)
 	s, d, children := prefix.ShardLabel(ring.Name), prefix.DrainLabel(ring.Name), prefix.ChildrenAnnotation(ring.Name)
 	object := secret(c.namespace, "replaced")
 	c.stores(object)
@@ -190,7 +204,7 @@ func TestGuardAllowsReplacing(t *testing.T) {
 // rings can be changed on an object of a ring.
 func TestStolenTokenOfTheSharder(t *testing.T) {
 	t.Parallel()
-	c, ring, sharder := guarded(t)
+	c, ring, sharder := guarded(t, false)
 	s := prefix.ShardLabel(ring.Name)
 	object := deployment(c.namespace, "victim")
 	object.Finalizers = []string{"example.com/kept"}
