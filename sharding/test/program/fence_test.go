@@ -154,7 +154,7 @@ var changing = map[string]func(*testing.T, client.Client, *appsv1.Deployment) er
 }
 
 // TestFenceRefusesOtherShards covers R34 with real tokens: the API server refuses each request of a
-// shard for an object that another shard has, or that is moving, and hinders nobody else.
+// shard for an object that another shard has, or that is moving.
 func TestFenceRefusesOtherShards(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
