@@ -74,7 +74,6 @@ func (p *pass) items() (items []schedule.Item, now schedule.Assignment, sets map
 			continue // reserve keeps room for it
 		}
 		key := string(v.uid)
-		items = append(items, schedule.Item{Key: key, Replicas: r.wanted, Weight: r.weight, Bytes: r.bytes, EachBytes: contract.BytesPerIndex})
 		counts, present := map[string]int32{}, map[string]schedule.Set{}
 		for i := range r.status.Placement {
 			share := &r.status.Placement[i]
@@ -88,8 +87,33 @@ func (p *pass) items() (items []schedule.Item, now schedule.Assignment, sets map
 			}
 		}
 		now[key], sets[key] = counts, present
+		item := schedule.Item{Key: key, Replicas: r.wanted, Weight: r.weight, Bytes: r.bytes, EachBytes: contract.BytesPerIndex}
+		if p.isTooLarge(r) {
+			item.Replicas, item.Bytes = p.held(v, counts)
+		}
+		items = append(items, item)
 	}
 	return items, now, sets
+}
+
+// isTooLarge reports whether an entry of a resource does not even fit into an empty contract.
+func (p *pass) isTooLarge(r *resource) bool {
+	return r.wanted > 0 && r.bytes+contract.BytesPerIndex > p.maxRoom
+}
+
+// held returns how many virtual replicas of a resource are placed, and the size of its largest
+// entry: what is placed stays, with the payload that it has.
+func (p *pass) held(v *version[*resource], counts map[string]int32) (replicas int32, bytes int) {
+	for pod, count := range counts {
+		replicas += count
+		if c := p.contracts[pod]; c != nil {
+			if e := c.parsed.contract.Entry(v.uid); e != nil {
+				present := contract.Placed{Reference: e.Reference, Of: e.Of, Payload: e.Payload}
+				bytes = max(bytes, present.Bytes(0))
+			}
+		}
+	}
+	return replicas, bytes
 }
 
 // reserve takes from the capacity and the room of pods what their contracts list of resources about
@@ -186,7 +210,7 @@ func (p *pass) report(v *version[*resource], status *placement.Status) bool {
 	r := v.parsed
 	conditions, working := ready.Of(&ready.Input{
 		UID: v.uid, Generation: r.object.GetGeneration(), Wanted: r.wanted, Limited: r.limited, Invalid: r.invalid,
-		TooLarge: p.tooLarge[v.uid], Status: *status, Pods: p.readyPod(r), Now: p.now,
+		TooLarge: p.tooLarge[v.uid] || p.isTooLarge(r), Status: *status, Pods: p.readyPod(r), Now: p.now,
 	})
 	held, wait := ready.Hold(r.status.Conditions, conditions, p.now)
 	if wait > 0 {

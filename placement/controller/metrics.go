@@ -222,7 +222,9 @@ func (p *pass) observeLags() {
 			if ack.Generation == c.parsed.contract.Generation && ack.Digest == c.parsed.digest {
 				continue
 			}
-			next.acked = ack.Generation
+			if p.view(pod).Known() { // others are no progress, however high they are
+				next.acked = ack.Generation
+			}
 		}
 		if before := p.behind[pod]; before != nil && before.incarnation == next.incarnation && before.acked == next.acked {
 			next = before

@@ -33,6 +33,7 @@ type pass struct {
 
 	set      *version[*workload]  // the StatefulSet of the pool, or nil
 	lostPods map[string]time.Time // since when the last incarnation of a pod is lost
+	maxRoom  int                  // of an empty contract
 	// contractors holds the pods by the incarnations that their contracts are for.
 	contractors map[string]string
 
@@ -227,6 +228,12 @@ func (p *pass) schedulePods() {
 		}
 	}
 	slices.SortFunc(p.pods, func(a, b schedule.Pod) int { return strings.Compare(a.Name, b.Name) })
+	for i := range p.pods {
+		p.maxRoom = max(p.maxRoom, p.pods[i].Room)
+	}
+	if p.maxRoom == 0 {
+		p.maxRoom = contract.MaxBytes - contractOverhead
+	}
 }
 
 // contractOverhead is the size of a contract without its entries and without incarnation, at most.

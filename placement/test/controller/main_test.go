@@ -70,6 +70,7 @@ type world struct {
 	namespace string
 	registry  *prometheus.Registry
 	stop      func() // stops the last controller
+	work      ledger
 }
 
 // queueKind is the kind Queue in the file of the pools.
@@ -79,11 +80,17 @@ const queueKind = "{apiVersion: example.com/v1, kind: Queue, replicasPath: spec.
 // pool besides its name, as one line of YAML.
 func newWorld(t *testing.T, keys string, change ...func(*controller.Pool)) *world {
 	t.Helper()
-	c, err := client.New(shared.Config, client.Options{})
-	require.NoError(t, err)
-	w := &world{Client: c, t: t, namespace: controlplane.Namespace(t, c)}
+	w := emptyWorld(t)
 	w.start(keys, change...)
 	return w
+}
+
+// emptyWorld returns a namespace without a controller.
+func emptyWorld(t *testing.T) *world {
+	t.Helper()
+	c, err := client.New(shared.Config, client.Options{})
+	require.NoError(t, err)
+	return &world{Client: c, t: t, namespace: controlplane.Namespace(t, c), work: ledger{working: map[unit]work{}, highest: map[unit]work{}}}
 }
 
 // start starts another controller of the namespace. It ends with the test, or by stop. The metrics

@@ -30,6 +30,7 @@ type pod struct {
 	// silent pods do not acknowledge. change changes acknowledgements.
 	silent bool
 	change func(*contract.Contract, *contract.Ack)
+	until  time.Time // it may work until then without a renewal
 }
 
 // pod starts a pod with a Lease that is new or free, and waits until it has a contract.
@@ -88,7 +89,9 @@ func holderOf(l *coordinationv1.Lease) string {
 
 // run keeps the Lease until ctx ends, or the Lease is lost.
 func (p *pod) run(ctx context.Context) {
-	var renewed time.Time
+	defer p.w.work.end(p.incarnation)
+	renewed := time.Now()
+	p.set(func(p *pod) { p.until = renewed.Add(p.duration * 2 / 3) })
 	for {
 		ack, isNew := p.follow(ctx)
 		if isNew || time.Since(renewed) >= p.duration/3 {
@@ -97,6 +100,7 @@ func (p *pod) run(ctx context.Context) {
 				return
 			} else if err == nil {
 				renewed = began
+				p.set(func(p *pod) { p.until = began.Add(p.duration * 2 / 3) })
 			}
 		}
 		select {
@@ -120,6 +124,7 @@ func (p *pod) follow(ctx context.Context) (ack string, isNew bool) {
 	if err != nil || given.Incarnation != p.incarnation || p.silent {
 		return "", false
 	}
+	p.w.work.follow(&given, p.until)
 	answer := contract.Ack{Incarnation: p.incarnation, Generation: given.Generation, Digest: contract.Digest(text)}
 	if p.change != nil {
 		p.change(&given, &answer)
