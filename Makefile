@@ -285,7 +285,7 @@ VALE = CGO_ENABLED=1 CGO_CFLAGS=-O0 $(TOOL) vale --no-wrap
 prose: ## check the spelling and the prose of all Markdown, and the comments of all Go code (builds Vale: a minute, once; needs a C compiler); LEVEL=suggestion: warnings too
 prose: LEVEL ?= error
 prose:
-	@{ $(VALE) --output=line tools/prose/examples.md tools/prose/examples.go || true; } | cut -d: -f4 | LC_ALL=C sort -u | diff tools/prose/examples.txt - || \
+	@{ $(VALE) --output=line tools/prose/examples.md tools/prose/examples.go || true; } | cut -d: -f4- | LC_ALL=C sort -u | diff tools/prose/examples.txt - || \
 		{ echo "the rules do not find what they should in tools/prose/examples.md and examples.go" >&2; exit 1; }
 	@$(VALE) --minAlertLevel=$(LEVEL) $$(git ls-files --cached --others --exclude-standard "*.md" "*.go" ":!tools/prose/examples.*")
 

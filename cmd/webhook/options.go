@@ -46,7 +46,7 @@ func (o *options) addFlags(fs *flag.FlagSet) {
 	fs.BoolVar(&o.gate, "gate", false, "give every node that has a record the startup taint nodekeeper.dev/restoring:NoSchedule, until a processor has restored its labels, or has confirmed those that the webhook restored")
 	fs.StringVar(&o.bindAddress, "webhook-bind-address", ":9443", "`address` on which the webhooks serve the API server, over TLS")
 	fs.StringVar(&o.namespace, "service-namespace", "nodekeeper-system", "`namespace` of the Service and of the Secret with the certificate")
-	fs.StringVar(&o.service, "service", "webhook", "`name` of the Service by which the API server reaches the webhooks: the certificate is for it")
+	fs.StringVar(&o.service, "service", "webhook", "`name` of the Service that the API server calls for the webhooks: the certificate is for it")
 	fs.StringVar(&o.secret, "certificate-secret", "webhook-certificate", "`name` of the Secret that holds the certificate; it must exist, and may be empty")
 	fs.StringVar(&o.configuration, "webhook-configuration", "nodekeeper", "`name` of the MutatingWebhookConfiguration, which gets the CA; the default names are those of deploy/components/admission")
 	fs.BoolVar(&o.rotate, "rotate-certificate", true, "issue and renew the certificate; false if something else does, such as cert-manager")

@@ -58,8 +58,8 @@ type Node struct {
 	hasEmptyMarker bool
 }
 
-// OfMetadata returns the view of a Node of which only metadata is known. It takes ownership of
-// the maps and lists of n, and changes them.
+// OfMetadata returns the view of a Node from its metadata alone. It takes ownership of the maps and
+// lists of n, and changes them.
 func (v View) OfMetadata(n *metav1.PartialObjectMetadata) *Node {
 	return v.of(&n.ObjectMeta, nil)
 }

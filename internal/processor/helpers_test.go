@@ -136,7 +136,7 @@ func (c *cluster) process(t *testing.T, s setup) (stop func()) {
 func (c *cluster) register(t *testing.T, mgr manager.Manager, s setup) *queue.Index {
 	t.Helper()
 	config := rest.CopyConfig(api.Config)
-	config.UserAgent = "nodekeeper-processor/test" // by which a Node shows what a restore has set
+	config.UserAgent = "nodekeeper-processor/test" // shows on a Node what a restore has set
 	own, err := client.NewWithWatch(config, client.Options{})
 	require.NoError(t, err)
 	api := faults.Client(own, s.faults...)

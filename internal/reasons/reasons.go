@@ -141,7 +141,7 @@ func storedWarnings() []Event {
 		{
 			RecordUnfollowed, warning, node,
 			[]string{watcher},
-			"For more than a minute, the record has followed another Node of this name, and no transaction is left: somebody has replaced the record, for example by one from a " +
+			"For more than a minute, the record has followed another Node of this name, and no transaction is left: the record was replaced, for example by one from a " +
 				"backup. The node keeps its labels. Save them with `kubectl nodekeeper save NODE`, or restore those of the record with `kubectl nodekeeper restore NODE`.",
 		},
 		{

@@ -31,8 +31,8 @@ const (
 	// MalformedLabel marks a quarantined ConfigMap, which is not a readable transaction. kubectl
 	// get cm -l nodekeeper.dev/malformed lists them.
 	MalformedLabel = "nodekeeper.dev/malformed"
-	// MalformedNameAnnotation is the name that a quarantined ConfigMap had. Its own name is one that
-	// no transaction has.
+	// MalformedNameAnnotation is the name that a quarantined ConfigMap had. No transaction
+	// has its own name.
 	MalformedNameAnnotation = "nodekeeper.dev/malformed-name"
 	// AtOnceAnnotation marks an urgent transaction.
 	AtOnceAnnotation = "nodekeeper.dev/at-once"

@@ -1,5 +1,5 @@
-// Package shardlease keeps and watches the Leases by which the replicas of a controller, its
-// shards, show that they are alive. There is one Lease per shard and no leader.
+// Package shardlease keeps and watches the Leases that the replicas of a controller, its
+// shards, renew to show that they are alive. There is one Lease per shard and no leader.
 //
 // Each shard keeps a Lease that has the shard's name and is labelled with its ring. With the label
 // key example.com/ring:

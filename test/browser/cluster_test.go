@@ -78,7 +78,7 @@ func (c *cluster) start(program, identity string, args ...string) *programs.Prog
 
 var linkPattern = regexp.MustCompile(`http://127\.0\.0\.1:\d+/\?token=\w+`)
 
-// contextName is the name by which people know the cluster.
+// contextName is the name that people use for the cluster.
 const contextName = "production"
 
 // kubeconfig returns one with that context.
@@ -312,8 +312,8 @@ func (c *cluster) checkText(b *tab) {
 	b.until(`document.querySelector('#detail').hidden && document.querySelector('#search').value === ''`)
 }
 
-// checkDiff: without a processor, a change is pending, and differs from what is saved. Then one
-// comes.
+// checkDiff: without a processor, a change is pending, and differs from the saved labels. Then
+// one starts.
 func (c *cluster) checkDiff(b *tab, processors []*programs.Program) *programs.Program {
 	for _, p := range processors {
 		require.NoError(c.t, p.Stop(patience))

@@ -11,7 +11,7 @@ import (
 // update has the pictures of docs taken.
 var update = flag.Bool("update", false, "rewrite the pictures of docs")
 
-// shoot returns a picture of what is seen. WebP is small enough for a repository.
+// shoot returns a picture of the visible page. WebP is small enough for a repository.
 func (b *tab) shoot(format page.CaptureScreenshotFormat) []byte {
 	b.t.Helper()
 	const quality = int64(82)

@@ -286,7 +286,7 @@ func (b *tab) checkSchemes() {
 	require.NoError(b.t, b.ctx.Err())
 }
 
-// contrasts returns the texts that are seen and have less contrast than 4.5 to what is behind them.
+// contrasts returns the visible texts that have less contrast than 4.5 to their background.
 const contrasts = `(() => {
 	const canvas = document.createElement('canvas').getContext('2d', { willReadFrequently: true });
 	const parse = (c) => { canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = c; canvas.fillRect(0, 0, 1, 1); return canvas.getImageData(0, 0, 1, 1).data; };

@@ -168,7 +168,7 @@ func (w *walk) applyHA() {
 	w.spread(w.t)
 }
 
-// throughWebhook lets a kubelet register with labels of which it may not set some itself. While a
+// throughWebhook lets a kubelet register with labels, some of which it may not set itself. While a
 // webhook cannot know the labels, as where its cache is behind, it gives the node the taint alone,
 // and the processors restore the labels: then the node returns once more.
 func (w *walk) throughWebhook() {

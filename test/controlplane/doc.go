@@ -1,7 +1,7 @@
 // Package controlplane runs a real etcd and kube-apiserver on free loopback ports, for tests and for the demo.
 //
 // What it guarantees:
-//   - The API server is one that hack/controlplane pins; a missing binary is an error that explains how to get it, never
+//   - hack/controlplane pins the version of the API server; a missing binary is an error that explains how to get it, never
 //     a skipped test.
 //   - Nothing outlives its owner: [ControlPlane.Stop] waits until both servers are gone, and if the owner dies
 //     without calling it (a test that timed out, Ctrl-C, SIGKILL) a guard process ends them. Servers are ended by

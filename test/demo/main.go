@@ -76,7 +76,7 @@ func (d *demo) hire(ctx context.Context, identities ...string) error {
 	for _, identity := range identities {
 		name, args := "watcher", []string(nil)
 		if identity[0] == 'p' {
-			name, args = "processor", []string{"--save-delay=0"} // each step shows what is saved of the one before
+			name, args = "processor", []string{"--save-delay=0"} // each step shows what the one before saved
 		}
 		p, err := programs.Start(name, identity, d.Plane.Kubeconfig, args...)
 		if err != nil {

@@ -46,9 +46,9 @@ func permissions(t *testing.T, objects []object) map[permission]bool {
 const (
 	checksNamespaces = "to check at the start that the namespaces are there"
 	isOnTheRing      = "its place on the ring: its own Lease, and those of the other replicas"
-	asksForTheVerb   = "the admission policies ask for it where somebody writes nodekeeper's ConfigMaps"
+	asksForTheVerb   = "the admission policies require it of every writer of nodekeeper's ConfigMaps"
 	showsReplicas    = "`status`, `show`, `ui`: the replicas and their settings"
-	tellsClusters    = "`export` and `import` tell clusters apart by its uid"
+	tellsClusters    = "its uid identifies the cluster for `export` and `import`"
 	missesWebhooks   = "`status` reports that the API server asks webhooks and none is ready"
 	eventsOfNodes    = "`show`, `explain`: events about Nodes"
 	eventsOfRecords  = "`show`, `explain`: events about the record"
@@ -75,7 +75,7 @@ var reasons = map[string]string{
 	"processor: write labels.nodekeeper.dev in node-metadata-transactions":                                  asksForTheVerb,
 	"processor: get,list,watch,create,update configmaps in node-metadata":                                   "to save labels",
 	"processor: patch,delete configmaps in node-metadata":                                                   "to note since when a node is away, and to remove its record",
-	"processor: get,create,update leases.coordination.k8s.io in node-metadata":                              "the Lease `nodekeeper-retention`, which notes that somebody looked",
+	"processor: get,create,update leases.coordination.k8s.io in node-metadata":                              "the Lease `nodekeeper-retention`, which notes each sweep",
 	"processor: create,patch events.events.k8s.io in node-metadata":                                         "events about unreadable records; without it the events are missing, nothing else",
 	"processor: write labels.nodekeeper.dev in node-metadata":                                               asksForTheVerb,
 	"processor: create,patch events.events.k8s.io in default":                                               "events about Nodes; without it the events are missing, nothing else",
@@ -83,7 +83,7 @@ var reasons = map[string]string{
 	"webhook: get,list,watch,patch mutatingwebhookconfigurations.admissionregistration.k8s.io in all":       "to write `caBundle`, so that the API server trusts the certificate",
 	"webhook: get,list,watch,patch secrets in nodekeeper-system":                                            "to issue, renew and serve the certificate",
 	"webhook: get,list,watch secrets in nodekeeper-system":                                                  "to serve the certificate",
-	"webhook: get,list,watch,create,update,delete leases.coordination.k8s.io in nodekeeper-system":          "its own Lease, by which `kubectl nodekeeper status` sees it, and the settings of the processors on theirs. An admission policy allows it to write only Leases of webhooks",
+	"webhook: get,list,watch,create,update,delete leases.coordination.k8s.io in nodekeeper-system":          "its own Lease, which shows it to `kubectl nodekeeper status`, and the settings of the processors on theirs. An admission policy allows it to write only Leases of webhooks",
 	"webhook: list,watch configmaps in node-metadata":                                                       "to answer with the saved labels",
 	"nodekeeper:viewers: list,watch nodes in all":                                                           "every command about nodes",
 	"nodekeeper:viewers: get namespaces in all":                                                             tellsClusters,

@@ -48,7 +48,7 @@ func Parse(t *testing.T, path string) []Object {
 	return Decode(t, content)
 }
 
-// Decode returns the objects in YAML, of which there must be at least one.
+// Decode returns the objects in YAML, which must have at least one.
 func Decode(t *testing.T, content []byte) []Object {
 	t.Helper()
 	var objects []Object

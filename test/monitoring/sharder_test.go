@@ -19,7 +19,7 @@ var sharder = product{
 
 // healthySharder is a cluster with two sharders, the first of which leads, and a ring with three shards.
 // One of these dies and is replaced. Samples are one minute apart. A condition has a series for
-// each reason, of which Prometheus has only the last one.
+// each reason, and Prometheus has only the last one.
 var healthySharder = map[string]string{
 	`nodekeeper_build_info{program="sharder",pod="s0"}`:                                                   "1+0x180",
 	`nodekeeper_build_info{program="sharder",pod="s1"}`:                                                   "1+0x180",

@@ -124,7 +124,7 @@ func split(script string) [][]string {
 		case c == ' ' || c == '\t':
 			endWord()
 		case c == '<' || c == '>':
-			if strings.Trim(word, "0123456789") == "" { // the number of what is redirected
+			if strings.Trim(word, "0123456789") == "" { // the redirected file descriptor
 				word, inWord = "", false
 			}
 			endWord()

@@ -91,7 +91,7 @@ func TestForgetAsksAndIsConditional(t *testing.T) {
 	e.must("forget", "node-1", "--yes")
 	own, _ := e.node(t, "node-1")
 	assert.Equal(t, of("node-1", "r2"), own, "the node keeps its labels")
-	assert.Equal(t, of("node-1", "r2"), e.record(t, "node-1").Labels, "and its record begins again with them")
+	assert.Equal(t, of("node-1", "r2"), e.record(t, "node-1").Labels, "and its record starts over with them")
 }
 
 func TestPruneLeavesWhatIsNotJustAway(t *testing.T) {
@@ -220,8 +220,8 @@ func TestGateThatNobodyOpens(t *testing.T) {
 }
 
 // TestGateWithoutItsMarker checks that status names such a Node, which no processor opens by itself,
-// with the command that lets one open it. A Node with other taints is well, and so is one that has
-// just got the startup taint.
+// with the command that lets one open it. A Node with other taints is well, and so is a Node that
+// has just got the startup taint.
 func TestGateWithoutItsMarker(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)

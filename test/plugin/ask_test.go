@@ -103,7 +103,7 @@ func TestForgetAfterTheNodeHasGone(t *testing.T) {
 	e.must("save", "node-1")
 	a := e.ask("forget", "node-1")
 	e.asked(a)
-	assert.Contains(t, a.out.String(), "its record begins again with the labels it has")
+	assert.Contains(t, a.out.String(), "its record starts over with the labels it has")
 	e.delete("node-1")
 	assert.Equal(t, 1, e.answer(a, "y\n"))
 	assert.Contains(t, a.out.String(), "run this again")

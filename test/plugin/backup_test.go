@@ -143,7 +143,7 @@ func TestReplacedRecordOfALiveNodeIsReported(t *testing.T) {
 	e.eventually(func(c *assert.CollectT) {
 		r := e.run("status", "--stuck-after=1s")
 		assert.Equal(c, 1, r.code)
-		assert.Contains(c, r.stdout, "node-1: its record does not follow it: somebody has replaced the record\n"+
+		assert.Contains(c, r.stdout, "node-1: its record does not follow it: the record was replaced\n"+
 			"    to save the labels of the node: kubectl nodekeeper save node-1; to restore those of the record: kubectl nodekeeper restore node-1\n")
 	}, "status says so")
 	e.must("save", "node-1")

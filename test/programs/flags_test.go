@@ -34,7 +34,7 @@ var explained = map[string]string{
 	"ignore-labels":        "[Labels that are ignored](../explanation/labels.md#labels-that-are-ignored)",
 	"live-labels":          "[What a restore does](../explanation/labels.md#what-a-restore-does)",
 	"machine-managers":     "[Agents](../explanation/labels.md#agents)",
-	"node-selector":        "[Nodes that are not looked after](../explanation/labels.md#nodes-that-are-not-looked-after)",
+	"node-selector":        "[Nodes that are not selected](../explanation/labels.md#nodes-that-are-not-selected)",
 	"port":                 "[The live page](../how-to/use-the-live-page.md)",
 	"preserve-annotations": "[Keep taints and annotations](../how-to/keep-taints-and-annotations.md)",
 	"preserve-taints":      "[Keep taints and annotations](../how-to/keep-taints-and-annotations.md)",

@@ -72,7 +72,7 @@ func TestReferenceHasTheObjects(t *testing.T) {
 	}
 }
 
-// TestReferenceHasTheKeysOfConfigMaps by which labels and what else is kept are stored.
+// TestReferenceHasTheKeysOfConfigMaps checks the keys that store labels, annotations and taints.
 func TestReferenceHasTheKeysOfConfigMaps(t *testing.T) {
 	var table strings.Builder
 	table.WriteString("| what is kept | key in the ConfigMap | value |\n| --- | --- | --- |\n")

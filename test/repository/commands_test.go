@@ -175,7 +175,7 @@ func isByPeople(path string) bool { return strings.HasPrefix(path+"/", "deploy/o
 // takes.
 var ofManifests = regexp.MustCompile(`^(?:-f|--filename|(-k|--kustomize))(?:=(.*))?$`)
 
-// checkManifests checks the paths of manifests. A file without a directory is one that people have.
+// checkManifests checks the paths of manifests. A file without a directory is the reader's own.
 func (o *ours) checkManifests(words []string) string {
 	for i, word := range words {
 		found := ofManifests.FindStringSubmatch(word)

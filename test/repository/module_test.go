@@ -199,8 +199,7 @@ func linterOrModule(name string) bool {
 	return name == ".golangci.yaml" || path.Base(name) == "go.mod"
 }
 
-// copyOf copies the files of the repository, with what is not committed, and returns their
-// directory.
+// copyOf copies the files of the repository, with uncommitted changes, and returns their directory.
 func copyOf(t *testing.T, root string) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -18,7 +18,7 @@ type member struct {
 type answer struct {
 	to     *list
 	answer barrier.Answer // includes the node
-	part   barrier.Answer // names the node as one that it does not include
+	part   barrier.Answer // names the node as not included
 }
 
 // give adds an answer, which does not include the node if the watcher holds an event of it.

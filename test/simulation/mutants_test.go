@@ -26,7 +26,7 @@ import (
 //	t.marker = R.version                        save: a restore that is not noted does not count
 //	  = R.version                               save: any marker counts
 //	anything else                               save: every incarnation counts
-//	version, source, restored of what is saved  save: * stays, save: the restore is not forgotten
+//	version, source, restored of the record     save: * stays, save: the restore is not forgotten
 //	added, of a later state                     added: *
 //
 //	Restore

@@ -30,8 +30,8 @@ func registers(keys map[string]bool) bool {
 	return keys[corev1.LabelHostname] && keys[corev1.LabelOSStable] || keys[labels.AnnotationKey(attachDetach)]
 }
 
-// kubeletMayHave reports whether the key is one that a kubelet registers with, and not one that
-// kubeadm, which had no name either, sets once.
+// kubeletMayHave reports whether a kubelet registers with the key, and kubeadm, which had no name
+// either, does not set it.
 func kubeletMayHave(key string) bool {
 	return key != AllTaints && labels.KubeletMaySet(key) && !labels.Restricted(key) && key != corev1.LabelNodeExcludeBalancers
 }

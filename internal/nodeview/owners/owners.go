@@ -44,7 +44,7 @@ type Owner struct {
 
 // Owners are the owners of the labels of one Node in canonical JSON, so that equal ones are equal
 // strings. No owner is known of a label that is not mentioned. The zero value mentions none.
-// nodekeeper is an owner of what is still to be given back.
+// nodekeeper owns labels that it has not yet given back.
 type Owners string
 
 // Of returns owners in canonical form. It returns none if they would be too large.

@@ -54,7 +54,7 @@ func TestForgetTakesANodeForAwayOnlyAfterItsRecordWasRead(t *testing.T) {
 	assert.False(t, stored.Record.Floor)
 	assert.Equal(t, set{"rack": "r1"}, stored.Record.Labels)
 	assert.Equal(t, r.Restored.UID, stored.Record.Source)
-	assert.Zero(t, stored.Record.Restored, "the record begins again")
+	assert.Zero(t, stored.Record.Restored, "the record starts over")
 }
 
 func TestForgetLeavesAFloorOfANodeThatIsAway(t *testing.T) {

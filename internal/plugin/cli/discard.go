@@ -25,7 +25,7 @@ func newDiscardCommand(p *plugin) *cobra.Command {
 		Short: "Remove stuck or malformed transactions",
 		Long: `Remove transactions from the queue without applying them, by the names that
 kubectl nodekeeper status shows: NODE.VERSION of a transaction, or the name of a
-malformed ConfigMap. This says what each would have done, and asks first.
+malformed ConfigMap. This shows what each would have done, and asks first.
 
 The labels that a transaction would have saved or restored are lost with it. The
 next event of the node is recorded as usual.`,

@@ -29,7 +29,7 @@ func newForgetCommand(p *plugin) *cobra.Command {
 A node that is away then returns as a new one: its labels are lost. To keep them
 elsewhere, export them before.
 
-A node that is there keeps the labels that it has, and its record begins again
+A node that is there keeps the labels that it has, and its record starts over
 with them. If it has not got its saved labels back, it does not get them any
 more.
 
@@ -104,5 +104,5 @@ func describeLoss(n *inspect.Node) string {
 		return "its record cannot be read, and will be removed as it is"
 	case inspect.Live, inspect.NeverSeen:
 	}
-	return "the node is there: its record begins again with the labels it has"
+	return "the node is there: its record starts over with the labels it has"
 }

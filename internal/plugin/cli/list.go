@@ -64,8 +64,8 @@ With --watch, a node whose Node and record are both gone is shown once more, in 
 state gone.
 
 AWAY is how long ago a node was deleted or, if that is unknown, last heard of.
-WITHHELD, which -o wide shows, is how many labels of a machine were not put back:
-kubectl nodekeeper show says why.`,
+WITHHELD, which -o wide shows, is how many labels of a machine were not restored:
+kubectl nodekeeper show explains why.`,
 		Example: `  # every node
   kubectl nodekeeper list
 

@@ -87,7 +87,7 @@ func newStatusCommand(p *plugin) *cobra.Command {
 settings; how many nodes are in which state, how many transactions are pending,
 and which nodes were restored last.
 
-The first line says whether nodekeeper is well. If not, the exit code is 1:
+The first line shows whether nodekeeper is well. If not, the exit code is 1:
 no watcher or no processor is ready, a namespace is missing, the API server is
 configured to ask webhooks and none is ready, something is stuck, or the cluster
 cannot be read. These count as stuck:
@@ -301,7 +301,7 @@ func (s *status) addUnfollowed(all []inspect.Summary, now time.Time, stuckAfter 
 	for _, n := range all {
 		if since := n.UnfollowedSince; since != nil && n.GatedSince == nil && now.Sub(since.Time) > stuckAfter {
 			s.Stuck = append(s.Stuck, problem{
-				n.Name, "its record does not follow it: somebody has replaced the record",
+				n.Name, "its record does not follow it: the record was replaced",
 				"to save the labels of the node: kubectl nodekeeper save " + n.Name + "; to restore those of the record: kubectl nodekeeper restore " + n.Name,
 			})
 		}

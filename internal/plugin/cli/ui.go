@@ -36,7 +36,7 @@ func newUICommand(p *plugin) *cobra.Command {
 		Use:   "ui",
 		Short: "Show nodes and events live in a browser",
 		Long: `Serve a page that shows the nodes and their states, the queue, what is saved and
-restored as it happens, what is saved of a node against what it has, and the
+restored as it happens, the saved labels of a node beside its own, and the
 replicas. The page is served until the command is interrupted. It changes nothing.
 
 The page is on a loopback address, and opens by the link that the command prints.

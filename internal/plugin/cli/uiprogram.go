@@ -46,7 +46,7 @@ func (p *plugin) newUIProgram() *cobra.Command {
 	cmd.SetFlagErrorFunc(root.FlagErrorFunc())
 	cmd.SetUsageTemplate(uiUsage)
 	cmd.Long = `Serve a page that shows the nodes and their states, the queue, what is saved and
-restored as it happens, what is saved of a node against what it has, and the
+restored as it happens, the saved labels of a node beside its own, and the
 replicas. It changes nothing.
 
 The page is on a loopback address, which kubectl port-forward reaches in a pod,

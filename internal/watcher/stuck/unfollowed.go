@@ -60,7 +60,7 @@ func (u *Unfollowed) report(ctx context.Context) {
 		u.before[n.UID] = true
 		if before[n.UID] {
 			u.Events.Eventf(nodes.Reference(n.Name, n.UID), nil, corev1.EventTypeWarning, reasons.RecordUnfollowed, "Save",
-				"The record of this node follows another Node of its name: somebody has replaced it. To save the labels that the node has now: kubectl nodekeeper save %s", n.Name)
+				"The record of this node follows another Node of its name: the record was replaced. To save the labels that the node has now: kubectl nodekeeper save %s", n.Name)
 		}
 	}
 }

@@ -31,7 +31,7 @@ func (c *cluster) keepController() *programs.Kept {
 }
 
 // TestRestoredEtcd: all programs run on while etcd is restored from a backup. It names as Ready what
-// a pod does that has left since then, and the agent that goes on has acknowledged more than what is
+// a pod does that has left since then, and the agent that goes on has acknowledged more than is
 // stored.
 func TestRestoredEtcd(t *testing.T) {
 	t.Parallel()

@@ -31,7 +31,7 @@ type ghost struct {
 	born    map[types.UID]birth
 	moved   map[contract.Unit]int64 // the last decision that changed the owner
 	dropped map[contract.Unit]int64 // the last decision in which it had no owner
-	held    map[task]int64          // the last decision by which an incarnation owned it
+	held    map[task]int64          // the last decision that made an incarnation its owner
 	worked  map[task]int64          // the epoch with which an incarnation last worked
 	acks    map[holding]acked
 	gone    map[types.UID]bool
@@ -40,7 +40,7 @@ type ghost struct {
 
 	restored [kinds]int // positions in the logs just after the last restore
 	lost     int        // late writes that were computed from objects from before the last restore
-	disorder bool       // what agents do need not agree with what is stored, because of a restore
+	disorder bool       // what agents do need not agree with the stored state, because of a restore
 }
 
 // fence is the state of a vreplica in a target system: the highest epoch and whose it is.

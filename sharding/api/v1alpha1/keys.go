@@ -57,14 +57,14 @@ func (p Prefix) HandoverLabel() string { return string(p) + "/handover" }
 // protocol. If it is missing, the protocol is [Protocol1].
 func (p Prefix) ProtocolAnnotation() string { return string(p) + "/protocol" }
 
-// LeavingAnnotation returns the key of the annotation on a Lease by which a shard, with the value
-// "true", asks the sharder to move its objects.
+// LeavingAnnotation returns the key of the annotation on a Lease that, with the value "true",
+// asks the sharder to move the shard's objects.
 func (p Prefix) LeavingAnnotation() string { return string(p) + "/leaving" }
 
 // ShardLabel returns the key of the label that names the shard to which an object is assigned.
 func (p Prefix) ShardLabel(ring string) string { return "shard." + string(p) + "/" + ring }
 
-// DrainLabel returns the key of the label by which the sharder asks a shard to release an object.
+// DrainLabel returns the key of the label that the sharder sets to ask a shard to release an object.
 // Its value is the name of the shard that gets the object.
 func (p Prefix) DrainLabel(ring string) string { return "drain." + string(p) + "/" + ring }
 

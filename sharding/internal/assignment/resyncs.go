@@ -21,8 +21,8 @@ const (
 	forever = 24 * time.Hour
 	// restPerResync is how many times as long as a resync of a ring at rest the pause after it lasts.
 	restPerResync = 20
-	// maxJitter is the part of the interval between these resyncs by which it varies, so that not all
-	// rings of a new leader are read at the same time.
+	// maxJitter bounds how much the interval between these resyncs varies, as a part of it, so that
+	// not all rings of a new leader are read at the same time.
 	maxJitter = 0.2
 )
 

@@ -25,7 +25,7 @@ import (
 const (
 	prefix   = v1alpha1.DefaultPrefix
 	ringName = "bench"
-	// selected is a namespace that the ring selects, and other is one that it does not select.
+	// selected is a namespace that the ring selects, and other a namespace that it does not select.
 	selected, other = "bench", "bench-other"
 	// leaseSeconds exceeds the duration of any run: the Leases are created by hand and not renewed.
 	leaseSeconds = 36000

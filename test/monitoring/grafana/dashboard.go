@@ -18,7 +18,7 @@ const (
 // Columns is how many units of width the grid has.
 const Columns = 24
 
-// Dashboard is what is shown of a dashboard.
+// Dashboard is the part of a dashboard that is drawn.
 type Dashboard struct {
 	Title  string
 	Panels []Panel
