@@ -80,7 +80,7 @@ func TestPageOfTheClusterWorks(t *testing.T) {
 	origin, _, _ := strings.Cut(link, "?")
 	detail, err := io.ReadAll(get(origin + "api/node?name=" + name))
 	require.NoError(t, err)
-	assert.Contains(t, string(detail), "Nothing is saved of this node")
+	assert.Contains(t, string(detail), "No labels are saved for this node")
 	assert.NotContains(t, string(detail), "rights")
 	lines := bufio.NewReader(get(origin + "api/events"))
 	for read := ""; !strings.Contains(read, `"synced":true`) || !strings.Contains(read, `"key":"`+name+`"`); {

@@ -38,7 +38,7 @@ func TestByHandGoesByTheDecision(t *testing.T) {
 	}
 
 	e.create("node-1", machine("node-1"))
-	assert.Contains(t, e.must("save", "node-1"), "not saved: it has not got its saved labels back: kubectl nodekeeper restore node-1")
+	assert.Contains(t, e.must("save", "node-1"), "not saved: it does not have its saved labels: kubectl nodekeeper restore node-1")
 	assert.Equal(t, of("node-1", "r1"), e.record(t, "node-1").Labels)
 	e.must("restore", "node-1", "--dry-run=server")
 	own, _ := e.node(t, "node-1")
@@ -84,7 +84,7 @@ func TestForgetAsksAndIsConditional(t *testing.T) {
 		assert.Equal(t, 1, r.code)
 		assert.Contains(t, r.stderr, says)
 	}
-	assert.Contains(t, e.fails("forget", "node-1", "node-2", "--yes"), `nothing is saved of node "node-2"`)
+	assert.Contains(t, e.fails("forget", "node-1", "node-2", "--yes"), `no labels are saved for node "node-2"`)
 	e.must("forget", "node-1", "--yes", "--dry-run=server")
 	require.NotNil(t, e.record(t, "node-1"))
 	e.label("node-1", "r2")

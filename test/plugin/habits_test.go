@@ -122,8 +122,8 @@ func TestExplainTellsTheStoryOfANode(t *testing.T) {
 	e.create(node, set{"made": "anew"})
 	e.eventually(func(c *assert.CollectT) {
 		out := e.must("explain", node)
-		assert.Contains(c, out, "The node has not got its saved labels yet.")
-		assert.Contains(c, out, "rack: saved as r7, not on the node\n    the pending restore puts it back")
+		assert.Contains(c, out, "The node does not have its saved labels yet.")
+		assert.Contains(c, out, "rack: saved as r7, not on the node\n    the pending restore sets it")
 		assert.Contains(c, out, "made: not saved, on the node as anew\n    it is not saved: the pending restore removes it")
 		assert.Contains(c, out, "no processor is ready")
 	}, "the return is recorded")

@@ -118,7 +118,7 @@ func TestForgottenLabelsDoNotComeBack(t *testing.T) {
 	assert.Nil(t, e.record(t, "away"), "it was forgotten")
 	assert.NotContains(t, e.must("list"), "away")
 	assert.Contains(t, e.fails("show", "away"), `node "away" not found`)
-	assert.Contains(t, e.fails("forget", "away", "--yes"), "nothing is saved")
+	assert.Contains(t, e.fails("forget", "away", "--yes"), "no labels are saved")
 	assert.Empty(t, e.must("export"))
 	assert.Contains(t, e.run("status").stdout, "Records:        0")
 	e.start("watcher")

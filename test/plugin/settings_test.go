@@ -76,13 +76,13 @@ func TestForecastSaysIfItDoesNotKnowTheSettings(t *testing.T) {
 	e.owed()
 	e.stop(p)
 	r := e.run("restore", "node-1", "--dry-run=client")
-	assert.Equal(t, "Note: no processor is alive, so this goes by the settings of the last one, "+p.Identity+".\n", r.stderr)
+	assert.Equal(t, "Note: no processor is alive, so this uses the settings of the last one, "+p.Identity+".\n", r.stderr)
 	assert.Contains(t, r.stdout, "+team=blue\n")
 	assert.NotContains(t, r.stdout, "own")
 
 	require.NoError(t, e.client.DeleteAllOf(t.Context(), &coordinationv1.Lease{}, client.InNamespace(e.members)))
 	r = e.run("restore", "node-1", "--dry-run=client")
-	assert.Equal(t, "Note: this goes by the default settings, as no processor in namespace "+e.members+" says what it runs with; "+
+	assert.Equal(t, "Note: this uses the default settings, as no processor in namespace "+e.members+" publishes its settings; "+
 		"if the servers run with others, give --machine-managers, --ignore-labels, --same-machine-labels, --preserve-annotations, --preserve-taints, --restore-mode, --live-labels, --restricted-labels.\n", r.stderr)
 	assert.Contains(t, r.stdout, "-own=x\n")
 	r = e.run("restore", "node-1", "--dry-run=client", "--machine-managers=", "--ignore-labels=", "--same-machine-labels=", "--preserve-annotations=", "--preserve-taints=", "--restore-mode=merge", "--live-labels=", "--restricted-labels=keep")
@@ -90,7 +90,7 @@ func TestForecastSaysIfItDoesNotKnowTheSettings(t *testing.T) {
 
 	e.replica("bad", "processor", `{"restore-mode":"\u001b[2J"}`)
 	r = e.run("restore", "node-1", "--dry-run=client")
-	assert.Contains(t, r.stderr, "Note: the settings of bad cannot be read: restore-mode has characters that cannot be shown.\nNote: this goes by the default settings")
+	assert.Contains(t, r.stderr, "Note: the settings of bad cannot be read: restore-mode has characters that cannot be shown.\nNote: this uses the default settings")
 	assert.Zero(t, r.code)
 	assert.Contains(t, e.run("status").stdout, "  Settings:     of bad cannot be read: ")
 
@@ -111,7 +111,7 @@ func TestForecastSaysIfTheServersDiffer(t *testing.T) {
 	e.replica("one", "processor", `{"restore-mode":"merge","save-delay":"5s"}`)
 	e.replica("two", "processor", `{"restore-mode":"replace","save-delay":"9s","x":{}}`)
 	r := e.run("restore", "node-1", "--dry-run=client")
-	owner := strings.TrimSuffix(strings.TrimPrefix(r.stderr, "Note: the processors differ in restore-mode, so this goes by the settings of "), ".\n")
+	owner := strings.TrimSuffix(strings.TrimPrefix(r.stderr, "Note: the processors differ in restore-mode, so this uses the settings of "), ".\n")
 	require.Contains(t, []string{"one", "two"}, owner, r.stderr)
 	assert.Equal(t, owner == "two", strings.Contains(r.stdout, "-own=x\n"), "as its owner would do it")
 	r = e.run("status")
@@ -147,7 +147,7 @@ func TestForecastOfAUserWhoMayNotSeeTheServers(t *testing.T) {
 		r = e.run("restore", "node-1", "--dry-run=client")
 		assert.Zero(c, r.code, r.stderr)
 	}, "the API server knows the rights")
-	assert.Regexp(t, `^Note: this goes by the default settings, as you may not see those of the servers \(.*leases.*`+e.members+`.*\); if .*\n$`, r.stderr)
+	assert.Regexp(t, `^Note: this uses the default settings, as you may not see those of the servers \(.*leases.*`+e.members+`.*\); if .*\n$`, r.stderr)
 	assert.Contains(t, r.stdout, "-own=x")
 	assert.Contains(t, e.fails("version"), "nodekeeper-viewer")
 }

@@ -109,7 +109,7 @@ func (s *story) lookWhileAllIsWell() {
 	s.forgetEvents()
 	s.shell("show", "kubectl nodekeeper show worker-3")
 	s.shell("show", "kubectl nodekeeper show worker-3 -o jsonpath='{.record.labels.rack}{\"\\n\"}'")
-	s.outputSaying("Note: no processor is alive, so this goes by the settings of the last one, processor-2.\n", "show.yaml", "show", "worker-2", "-o", "yaml")
+	s.outputSaying("Note: no processor is alive, so this uses the settings of the last one, processor-2.\n", "show.yaml", "show", "worker-2", "-o", "yaml")
 	s.output("show.json", "show", "worker-3", "-o", "json")
 }
 
@@ -162,7 +162,7 @@ func (s *story) lookWhileNoProcessorRuns() {
 	s.eventually(func(c *assert.CollectT) { assert.Len(c, s.queued(c), 4) }, "all is recorded")
 	s.stop(w)
 	s.shell("pending", "kubectl nodekeeper pending")
-	const note = "Note: no processor is alive, so this goes by the settings of the last one, processor-5.\n"
+	const note = "Note: no processor is alive, so this uses the settings of the last one, processor-5.\n"
 	s.outputSaying(note, "pending.wide", "pending", "-o", "wide")
 	s.outputSaying(note, "pending.yaml", "pending", "worker-1", "-o", "yaml")
 	s.outputSaying(note, "pending.json", "pending", "-o", "json")

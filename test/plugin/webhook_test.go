@@ -60,7 +60,7 @@ func TestStatusAndVersionShowTheWebhooks(t *testing.T) {
 	shown := e.must("status", "-o", "wide")
 	assert.Contains(t, shown, "  webhook-1: alive, ")
 	assert.Contains(t, shown, "    gate=true\n")
-	const nothing = "  Webhooks:     put nothing back while a processor differs from them in --node-selector, --restore-mode\n"
+	const nothing = "  Webhooks:     restore nothing while a processor differs from them in --node-selector, --restore-mode\n"
 	assert.Contains(t, shown, nothing)
 	shown = e.must("status")
 	assert.Contains(t, shown, "  Differ in:    node-selector: none (p, w); pool=batch (webhook-1)\n")

@@ -112,7 +112,7 @@ func parseExported(document []byte) (*corev1.ConfigMap, error) {
 		return nil, fmt.Errorf("%q: %w", cm.Name, err)
 	}
 	if r.Floor {
-		return nil, fmt.Errorf("nothing is saved of node %q: it was forgotten", cm.Name)
+		return nil, fmt.Errorf("no labels are saved for node %q: it was forgotten", cm.Name)
 	}
 	return storable(cm)
 }

@@ -17,7 +17,7 @@ import (
 func Forgettable(n *inspect.Node, name string, ignorePending bool) error {
 	switch {
 	case n == nil || n.Saved.Object == nil:
-		return fmt.Errorf("nothing is saved of node %q: kubectl nodekeeper list shows what is", name)
+		return fmt.Errorf("no labels are saved for node %q: kubectl nodekeeper list shows what is", name)
 	case !record.Ours(n.Saved.Object):
 		return fmt.Errorf("ConfigMap %s/%s is not a record that nodekeeper has written, so it is left unchanged: %s", n.Saved.Object.Namespace, name, n.Saved.Advice())
 	case len(n.Pending) > 0 && !ignorePending:

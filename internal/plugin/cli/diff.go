@@ -22,8 +22,8 @@ saved and not there, lines with + are there and not saved. The marker takes no
 part, and neither do labels that are withheld: show lists these. The command
 also compares the annotations and taints that the servers preserve.
 
-The exit code is 0 if they are the same, 1 if they differ, and more if that
-cannot be found out.`,
+The exit code is 0 if they are the same, 1 if they differ, and greater than 1 if
+the command fails.`,
 		Example: `  kubectl nodekeeper diff node-1`,
 		Args:    oneNode,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -43,7 +43,7 @@ func (p *plugin) diff(ctx context.Context, args []string) error {
 	case n.Live == nil:
 		return fmt.Errorf("node %q is away, so there is nothing to compare with: kubectl nodekeeper show %s shows what is saved", n.Name, n.Name)
 	case n.Saved.Record == nil:
-		return fmt.Errorf("nothing is saved of node %q: kubectl nodekeeper save %s saves its labels", n.Name, n.Name)
+		return fmt.Errorf("no labels are saved for node %q: kubectl nodekeeper save %s saves its labels", n.Name, n.Name)
 	}
 	servers.warn(p.ErrOut, compared, n.Name)
 	if maps.Equal(n.Saved.Record.Labels, n.Live.Labels) {

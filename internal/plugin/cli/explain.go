@@ -91,15 +91,15 @@ func (e *explained) summarize(n *inspect.Node) string {
 	case e.Problem != "":
 		return "The record cannot be read, so nothing is saved or restored: " + n.Saved.Advice()
 	case e.State == inspect.Away && n.Saved.Record == nil:
-		return "There is no Node of this name, and nothing is saved of it: only the pending transactions are known."
+		return "There is no Node of this name, and no labels are saved for it: only the pending transactions are known."
 	case e.State == inspect.Away:
 		return fmt.Sprintf("There is no Node of this name. When one is created, it gets %s.", amount.Of(len(n.Saved.Record.Labels), "label"))
 	case e.State == inspect.Restoring && len(n.Pending) == 0:
-		return "The node has not got its saved labels, and no transaction is pending that puts them back: kubectl nodekeeper restore " + n.Name
+		return "The node does not have its saved labels, and no transaction is pending that restores them: kubectl nodekeeper restore " + n.Name
 	case e.State == inspect.Restoring:
-		return "The node has not got its saved labels yet."
+		return "The node does not have its saved labels yet."
 	case n.Saved.Record == nil:
-		return "Nothing is saved of this node: no watcher has recorded it, or no processor has saved it yet."
+		return "No labels are saved for this node: no watcher has recorded it, or no processor has saved it yet."
 	case len(e.Labels) == 0:
 		return "The node has its saved labels."
 	}

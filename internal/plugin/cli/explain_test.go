@@ -21,7 +21,7 @@ func TestExplainOfANodeThatOnlyTransactionsKnow(t *testing.T) {
 	}}}
 	e := newExplained(n, &inspect.Story{}, labels.Policy{})
 	assert.Equal(t, inspect.Away, e.State)
-	assert.Equal(t, "There is no Node of this name, and nothing is saved of it: only the pending transactions are known.", e.Summary)
+	assert.Equal(t, "There is no Node of this name, and no labels are saved for it: only the pending transactions are known.", e.Summary)
 }
 
 // TestEventsCannotControlTheTerminal: every kubelet may write events with any text, and users may

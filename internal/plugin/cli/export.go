@@ -71,7 +71,7 @@ func (p *plugin) export(ctx context.Context, args []string) error {
 	shown.Done()
 	for _, name := range names {
 		if missing[name] {
-			errs = append(errs, fmt.Errorf("nothing is saved of node %q", name))
+			errs = append(errs, fmt.Errorf("no labels are saved for node %q", name))
 		}
 	}
 	if n == 0 && len(names) == 0 && err == nil && len(errs) == 0 {

@@ -30,8 +30,7 @@ A node that is away then returns as a new one: its labels are lost. To keep them
 elsewhere, export them before.
 
 A node that is there keeps the labels that it has, and its record starts over
-with them. If it has not got its saved labels back, it does not get them any
-more.
+with them. If its saved labels are not restored yet, they never will be.
 
 Events of the node from before do not bring its record back, whenever they are
 recorded. So a node that has pending transactions is not forgotten, unless you
@@ -99,7 +98,7 @@ func describeLoss(n *inspect.Node) string {
 	case inspect.Away:
 		return amount.Of(len(n.Saved.Record.Labels), "saved label") + " will be lost: the node is away"
 	case inspect.Restoring:
-		return amount.Of(len(n.Saved.Record.Labels), "saved label") + " will be lost: the node is there, and has not got them back"
+		return amount.Of(len(n.Saved.Record.Labels), "saved label") + " will be lost: the node is there, and does not have them yet"
 	case inspect.Unreadable:
 		return "its record cannot be read, and will be removed as it is"
 	case inspect.Live, inspect.NeverSeen:

@@ -51,13 +51,13 @@ func newListCommand(p *plugin) *cobra.Command {
 		Use:     "list",
 		Aliases: []string{"ls"},
 		Short:   "List nodes and records",
-		Long: `List every node that there is, or that has saved labels.
+		Long: `List every node that exists or has saved labels.
 
 The state of a node is one of
   live         it has its labels, and they are on record
   restoring    it is back, and does not have its saved labels yet
   away         there is no such node, but its labels are saved
-  never-seen   nothing is saved of it
+  never-seen   no labels are saved for it
   unreadable   its record cannot be read: kubectl nodekeeper explain shows what to do
 
 With --watch, a node whose Node and record are both gone is shown once more, in the
@@ -75,7 +75,7 @@ kubectl nodekeeper show explains why.`,
   # those of a rack, with their incarnations
   kubectl nodekeeper list -l rack=r7 -o wide
 
-  # follow what becomes of them
+  # follow their states
   kubectl nodekeeper list --watch`,
 		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), p) },
@@ -85,7 +85,7 @@ kubectl nodekeeper show explains why.`,
 	flags.StringVarP(&o.selector, "selector", "l", "", "Selector (label query) of the labels of the Node, or of the saved ones if it is away.")
 	flags.StringSliceVar(&o.states, "state", nil, "Show only nodes in these states.")
 	flags.StringVar(&o.sortBy, "sort-by", "name", "Sort by one of: ("+strings.Join(slices.Sorted(maps.Keys(orders)), ", ")+").")
-	flags.BoolVarP(&o.watching, "watch", "w", false, "After the list, go on and show each node whose line changes.")
+	flags.BoolVarP(&o.watching, "watch", "w", false, "After the list, keep running and show each node whose line changes.")
 	command.CompleteFlag(cmd, "state", stateNames()...)
 	command.CompleteFlag(cmd, "sort-by", slices.Sorted(maps.Keys(orders))...)
 	return cmd

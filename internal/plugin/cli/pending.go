@@ -34,7 +34,7 @@ is applied.`,
 		Example: `  # what is pending, and what it will do
   kubectl nodekeeper pending
 
-  # follow what comes and goes
+  # follow the queue
   kubectl nodekeeper pending --watch`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 1 {
@@ -52,7 +52,7 @@ is applied.`,
 	}
 	out.AddFlags(cmd)
 	addPolicyFlags(cmd)
-	cmd.Flags().BoolVarP(&watching, "watch", "w", false, "Go on and show what comes and goes.")
+	cmd.Flags().BoolVarP(&watching, "watch", "w", false, "Keep running and show transactions as they come and go.")
 	return cmd
 }
 

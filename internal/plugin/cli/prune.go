@@ -28,14 +28,14 @@ func newPruneCommand(p *plugin) *cobra.Command {
 	var o pruneOptions
 	cmd := &cobra.Command{
 		Use:   "prune --older-than=AGE",
-		Short: "Remove the saved labels of nodes that have been away for long",
+		Short: "Remove the saved labels of nodes that have been away for a long time",
 		Long: `Remove the records of nodes that have been away for longer than an age. This
 shows them and asks first.
 
-A node is away since a processor with a retention time first found it missing,
-or else since its record was last written. One that is there, or has pending
-transactions, is never touched; one that returns at that very moment gets its
-record back. Processors do the same by themselves with --retention.`,
+The absence of a node counts from when a processor with a retention time first
+found it missing, or else from when its record was last written. A node that is
+there, or has pending transactions, is never touched; a node that returns at that
+very moment gets its record back. Processors do the same by themselves with --retention.`,
 		Example: `  # which ones are these?
   kubectl nodekeeper prune --older-than=30d --dry-run=client
 

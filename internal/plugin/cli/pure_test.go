@@ -263,7 +263,7 @@ func TestWhyARequestDoesNothing(t *testing.T) {
 	}{
 		"its labels are those on record": {txn.Updated, "owner", "r1"},
 		"kubectl nodekeeper diff":        {txn.Added, "owner", "r2"},
-		"it has not got its saved":       {txn.Updated, "stranger", "r2"},
+		"it does not have its saved":     {txn.Updated, "stranger", "r2"},
 	} {
 		live := &nodeview.Node{Name: "node-1", UID: tc.uid, Revision: revision.MustParse("9"), Labels: map[string]string{"rack": tc.rack}}
 		n := &inspect.Node{Name: "node-1", Live: live, Saved: inspect.Saved{Record: &r}}

@@ -33,7 +33,7 @@ func writeReplicas(w io.Writer, replicas []inspect.Replica, now time.Time, wide 
 		}
 	}
 	if names := inspect.WebhooksDiffer(replicas); len(names) > 0 {
-		line("  Webhooks", "put nothing back while a processor differs from them in --%s", strings.Join(names, ", --"))
+		line("  Webhooks", "restore nothing while a processor differs from them in --%s", strings.Join(names, ", --"))
 	}
 	if wide {
 		for i, r := range replicas {

@@ -101,7 +101,7 @@ func (h *requesting) why(r *byhand.Request) string {
 	case h.Type == txn.Added && state == inspect.Live:
 		return r.Decision.Reason + "; what differs was changed since: kubectl nodekeeper diff " + name
 	case h.Type == txn.Updated && state == inspect.Restoring:
-		return "it has not got its saved labels back: kubectl nodekeeper restore " + name
+		return "it does not have its saved labels: kubectl nodekeeper restore " + name
 	}
 	return r.Decision.Reason
 }

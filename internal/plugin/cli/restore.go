@@ -20,19 +20,19 @@ done.
 A node that returns is restored without this command. Use it if no watcher
 recorded the return.
 
-It puts the transaction that a watcher would record of a node that appeared, and
-the processors apply it by the same rules as any other. A node that has got its
-labels back is left alone, even if they were edited since: edits after a restore
-win. To have a saved value on such a node, find it with kubectl nodekeeper diff,
-and set it with kubectl label.
+It stores the transaction that a watcher would record for a node that appeared,
+and the processors apply it by the same rules as any other. A restored node is
+left alone, even if its labels were edited since: edits after a restore win. To
+have a saved value on such a node, find it with kubectl nodekeeper diff, and set
+it with kubectl label.
 
 While a watcher runs, this waits until the end of the incarnation before is on
 record: the last change of its labels may be on the way. An end that no watcher
 saw is never recorded; give --ignore-missing-end then.`,
-		Example: `  # what would be put back
+		Example: `  # what would be restored
   kubectl nodekeeper restore node-1 --dry-run=client
 
-  # put it back
+  # restore it
   kubectl nodekeeper restore node-1`,
 		Args:              someNodes,
 		ValidArgsFunction: p.names(0, liveNames),

@@ -20,13 +20,13 @@ func newSaveCommand(p *plugin) *cobra.Command {
 		Short: "Save the labels that nodes have now",
 		Long: `Save the labels that nodes have now, and wait until that is done.
 
-Watchers do that by themselves. By hand it is for when they do not: with
+Watchers do that by themselves. Use this command when they do not: with
 --record-updates=false, or before all of them are stopped.
 
-It puts the transaction that a watcher would record of a change of labels, and
-the processors apply it by the same rules as any other. So a node that has not
-got its saved labels back is not saved: they would be lost. To give them up, see
-kubectl nodekeeper forget.`,
+It stores the transaction that a watcher would record for a change of labels,
+and the processors apply it by the same rules as any other. So a node whose
+saved labels are not restored yet is not saved: they would be lost. To give them
+up, see kubectl nodekeeper forget.`,
 		Example: `  # one node
   kubectl nodekeeper save node-1
 

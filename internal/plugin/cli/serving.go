@@ -162,11 +162,11 @@ func (s *serving) warn(w io.Writer, needed []string, nodes ...string) {
 	}
 	switch {
 	case s.denied != nil:
-		note("this goes by the default settings, as you may not see those of the servers (%v); %s", s.denied, advice)
+		note("this uses the default settings, as you may not see those of the servers (%v); %s", s.denied, advice)
 	case chosen.Name == "":
-		note("this goes by the default settings, as no processor in namespace %s says what it runs with; %s", s.namespace, advice)
+		note("this uses the default settings, as no processor in namespace %s publishes its settings; %s", s.namespace, advice)
 	case chosen.Ended:
-		note("no processor is alive, so this goes by the settings of the last one, %s", chosen.Name)
+		note("no processor is alive, so this uses the settings of the last one, %s", chosen.Name)
 	}
 	among := func(differing []string) string {
 		return strings.Join(slices.DeleteFunc(differing, func(name string) bool { return !slices.Contains(needed, name) }), ", ")
@@ -176,7 +176,7 @@ func (s *serving) warn(w io.Writer, needed []string, nodes ...string) {
 		if len(nodes) == 1 {
 			source = chosen.Name
 		}
-		note("the processors differ in %s, so this goes by the settings of %s", differing, source)
+		note("the processors differ in %s, so this uses the settings of %s", differing, source)
 	} else if differing := among(s.betweenServices(chosen)); differing != "" {
 		note("watchers and processors differ in %s, and should not", differing)
 	}

@@ -72,7 +72,7 @@ func (p *plugin) set(ctx context.Context, o *setOptions, args []string) error {
 	case err != nil:
 		return err
 	case !o.edit.Changes(before, after):
-		_, _ = fmt.Fprintf(p.Out, "node/%s not changed: its saved labels are so already\n", names[0])
+		_, _ = fmt.Fprintf(p.Out, "node/%s not changed: its saved labels are already as requested\n", names[0])
 		return nil
 	}
 	_, _ = fmt.Fprintf(p.Out, "node/%s changed, version %s%s\n", names[0], after.Revision, o.dryRun.suffix())

@@ -84,7 +84,7 @@ func newShowCommand(p *plugin) *cobra.Command {
 they came from; the transactions of the node, in order, with what each of them
 will do if nothing else happens, and why they are not applied yet; and the events
 of nodekeeper about the node.`,
-		Example: `  # what is known of a node
+		Example: `  # a node with its saved labels and its pending transactions
   kubectl nodekeeper show node-1
 
   # its saved labels as data

@@ -92,7 +92,7 @@ no watcher or no processor is ready, a namespace is missing, the API server is
 configured to ask webhooks and none is ready, something is stuck, or the cluster
 cannot be read. These count as stuck:
   a transaction that has been pending for longer than --stuck-after
-  a ConfigMap in the transaction namespace that is no transaction
+  a ConfigMap in the transaction namespace that is not a transaction
   a record that cannot be read
   a node whose deletion has been waiting for nodekeeper's finalizer for longer
   than --stuck-after

@@ -19,7 +19,7 @@ Examples:
 Flags:
 {{.LocalNonPersistentFlags.FlagUsages | trimTrailingWhitespaces}}
 
-It has the flags, too, that kubectl nodekeeper options lists.
+It also has the flags that kubectl nodekeeper options lists.
 `
 
 // UIMain runs the program that serves the page of kubectl nodekeeper ui in a cluster, and returns its

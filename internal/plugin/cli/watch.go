@@ -24,7 +24,7 @@ func newWatchCommand(p *plugin) *cobra.Command {
 		Short: "Stream events of nodes",
 		Long: `Show, one line each, until it is interrupted:
   recorded   an event of a node is in the queue
-  malformed  something is in the queue that is no transaction
+  malformed  a ConfigMap in the queue is not a transaction
   saved      the labels of a node are on record
   restored   a node got its labels back
   forgotten  the record of a node is removed`,

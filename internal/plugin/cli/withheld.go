@@ -70,30 +70,30 @@ func whyWithheld(w record.Withheld, n *inspect.Node, policy labels.Policy) strin
 	live, mode := n.Live, preserve.ModeOf(w, policy)
 	switch {
 	case w.State.IsRestored():
-		return "put back, and not saved yet"
+		return "restored, and not saved yet"
 	case live != nil && w.State.IsRefusedFor(live.UID):
 		return whyRefused(w)
 	case mode == labels.Drop:
 		return "--restricted-labels=drop: removed when the node returns next"
 	case mode == labels.Keep:
-		return "put back when the node returns next"
+		return "restored when the node returns next"
 	case w.Identity.IsZero():
 		return "it is unknown which machine they were saved from: set them with kubectl label if this node may have them"
 	case live == nil || !live.IsWhole:
-		return "put back when their machine returns: " + w.Identity.String()
+		return "restored when their machine returns:  " + w.Identity.String()
 	}
 	switch live.Compare(w.Identity) {
 	case identity.Same:
-		return "this node is their machine; the processor has not put them back yet"
+		return "this node is their machine; the processor has not restored them yet"
 	case identity.Other:
-		return fmt.Sprintf("saved from another machine (%s) than this node (%s); put back when that returns", w.Identity, live.Identity)
+		return fmt.Sprintf("saved from another machine (%s) than this node (%s); restored when that returns", w.Identity, live.Identity)
 	case identity.Undecided:
 	}
 	reports := "reports neither providerID nor systemUUID"
 	if !live.Identity.IsZero() {
 		reports = "reports only " + live.Identity.String()
 	}
-	return fmt.Sprintf("the node %s; put back when it reports that it is the machine with %s", reports, w.Identity)
+	return fmt.Sprintf("the node %s; restored when it reports that it is the machine with %s", reports, w.Identity)
 }
 
 // whyRefused returns why labels are withheld that were refused for one reason. Records of releases

@@ -19,7 +19,7 @@ type dryRun struct{ byhand.DryRun }
 // addDryRunFlag adds --dry-run.
 func addDryRunFlag(cmd *cobra.Command, value *dryRun) {
 	cmd.Flags().StringVar((*string)(&value.DryRun), "dry-run", string(byhand.DryRunNone),
-		"none: do it. client: only say what would be done. server: have the API server check the writes too, and store nothing.")
+		"none: do it. client: only print what would be done. server: have the API server check the writes too, and store nothing.")
 	cmd.Flag("dry-run").NoOptDefVal = string(byhand.DryRunClient)
 	command.CompleteFlag(cmd, "dry-run", string(byhand.DryRunNone), string(byhand.DryRunClient), string(byhand.DryRunServer))
 }

@@ -226,21 +226,21 @@ func whyDiffers(l *LabelReason, goal map[string]string, policy labels.Policy, wa
 	case goal == nil && is:
 		return "the agents of this machine have set it"
 	case goal == nil && was:
-		return "only the agents of the former machine had set it: it is not put back"
+		return "only the agents of the former machine had set it: it is not restored"
 	case goal == nil:
 		return "changed after the labels were saved, and not saved yet"
 	case l.Saved != nil && after != nil && *after == *l.Saved:
-		return "the pending restore puts it back"
+		return "the pending restore sets it"
 	case l.Live != nil && after != nil && *after == *l.Live && is:
 		return "the agents of this machine have set it: it stays"
 	case l.Live != nil && after != nil && *after == *l.Live:
 		return "it stays as the node has it"
 	case after != nil:
-		return "the pending transactions save it as " + *after + ", and put that back"
+		return "the pending transactions save it as " + *after + ", and restore that"
 	case l.Saved == nil:
 		return "it is not saved: the pending restore removes it"
 	case was:
-		return "only the agents of the former machine had set it: it is not put back"
+		return "only the agents of the former machine had set it: it is not restored"
 	}
-	return "the pending restore does not put it back"
+	return "the pending restore does not set it"
 }

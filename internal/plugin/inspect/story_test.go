@@ -34,21 +34,21 @@ func TestLabelReasons(t *testing.T) {
 		want    map[string]string
 	}{
 		"the return is pending": {[]inspect.Pending{returned}, map[string]string{
-			"rack":               "the pending restore puts it back",
-			"pool":               "only the agents of the former machine had set it: it is not put back",
+			"rack":               "the pending restore sets it",
+			"pool":               "only the agents of the former machine had set it: it is not restored",
 			"kubernetes.io/arch": "it stays as the node has it",
 			"extra":              "it is not saved: the pending restore removes it",
 		}},
 		"an edit before it, too": {[]inspect.Pending{edited, returned}, map[string]string{
-			"rack":               "the pending transactions save it as r8, and put that back",
-			"new":                "the pending transactions save it as n, and put that back",
-			"pool":               "only the agents of the former machine had set it: it is not put back",
+			"rack":               "the pending transactions save it as r8, and restore that",
+			"new":                "the pending transactions save it as n, and restore that",
+			"pool":               "only the agents of the former machine had set it: it is not restored",
 			"kubernetes.io/arch": "it stays as the node has it",
 			"extra":              "it is not saved: the pending restore removes it",
 		}},
 		"nothing is pending": {nil, map[string]string{
 			"rack":               "changed after the labels were saved, and not saved yet",
-			"pool":               "only the agents of the former machine had set it: it is not put back",
+			"pool":               "only the agents of the former machine had set it: it is not restored",
 			"kubernetes.io/arch": "a live label: that of this machine counts",
 			"extra":              "set after the labels were saved, and not saved yet",
 		}},

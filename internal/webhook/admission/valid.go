@@ -20,7 +20,7 @@ func (p *patches) validate() error {
 		errs = append(errs, field.Forbidden(field.NewPath("metadata", "annotations").Key(corev1.PreferAvoidPodsAnnotationKey), "left to the processors"))
 	}
 	if err := errs.ToAggregate(); err != nil {
-		return fmt.Errorf("what is saved cannot be put onto a Node: %w", err)
+		return fmt.Errorf("the saved labels cannot be set on a Node: %w", err)
 	}
 	return nil
 }

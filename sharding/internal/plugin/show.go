@@ -104,9 +104,9 @@ func describeTable(r *ringview.Ring) string {
 	text := fmt.Sprintf("generation %d", r.Table)
 	switch {
 	case r.BalancedTable == r.Table:
-		text += ", and every object is where it says"
+		text += ", and every object is at its shard"
 	case r.BalancedTable > 0:
-		text += fmt.Sprintf("; objects were last where it said at generation %d", r.BalancedTable)
+		text += fmt.Sprintf("; every object was last at its shard at generation %d", r.BalancedTable)
 	}
 	if r.SilentSlots > 0 {
 		text += fmt.Sprintf("; new objects of %d slots go elsewhere, as their shards are silent", r.SilentSlots)

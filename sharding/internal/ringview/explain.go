@@ -166,7 +166,7 @@ func (q *question) nextOfWait(d handover.Decision) string {
 	case d.IsLate:
 		return fmt.Sprintf("nothing: the shard has not given it away within spec.handover.drainTimeout (%s), and spec.handover.onTimeout is Wait: look at its log", timeout)
 	case d.After > 0:
-		return fmt.Sprintf("the shard removes the label shard; if that takes longer than %s, the condition Balanced says DrainTimeout", timeout)
+		return fmt.Sprintf("the shard removes the label shard; if that takes longer than %s, the condition Balanced has the reason DrainTimeout", timeout)
 	}
 	return fmt.Sprintf("it waits: %d objects are in a hand-over, and spec.handover.maxConcurrentMoves is %d", q.ring.Status.Moving, q.ring.Spec.Handover.MaxConcurrentMoves)
 }

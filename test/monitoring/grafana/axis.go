@@ -33,8 +33,8 @@ func Ticks(highest float64, unit string) []Tick {
 	}
 }
 
-// stepOf returns the smallest round number that needs no more than the most ticks to reach the highest
-// value.
+// stepOf returns the smallest round number that needs no more than the most ticks to reach the
+// highest value.
 func stepOf(highest float64, unit string) float64 {
 	rounds := []float64{1, 2, 5, 10}
 	if unit == "bytes" && highest >= 16 {

@@ -247,7 +247,7 @@ function showList() {
   const all = world.node.size;
   setText($('shown'), list.length === all ? count(all, 'node') : `${list.length.toLocaleString('en')} of ${count(all, 'node')}`);
   $('empty').hidden = list.length > 0;
-  setText($('empty'), !isSynced() ? 'Reading the cluster …' : all ? 'No node matches.' : 'There are no nodes, and nothing is saved of any.');
+  setText($('empty'), !isSynced() ? 'Reading the cluster …' : all ? 'No node matches.' : 'There are no nodes, and no labels are saved.');
 }
 
 function showStates() {
