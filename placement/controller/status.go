@@ -147,7 +147,7 @@ func (r *resource) withStatus(s *placement.Status) (*unstructured.Unstructured, 
 }
 
 // encodeAnnotations sets the annotations of a status, and the fields that it may have besides. All
-// of them are set, so that one that is missing is one that the kind lacks.
+// of them are set, so if one is missing, the kind lacks it.
 func (k *Kind) encodeAnnotations(s *placement.Status, fields map[string]any) error {
 	before, _, err := unstructured.NestedStringMap(fields, annotationsField)
 	if err != nil {
