@@ -5,12 +5,17 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -70,11 +75,25 @@ func TestShardsInOtherLanguages(t *testing.T) {
 	inBash("bash-0")
 	c.worksOn("bash-0", "js-0")
 
-	frozen := c.frozenWithObjects("js-1", api, js)
+	var isAwake atomic.Bool
+	var late atomic.Int32
+	target, err := url.Parse(api)
+	require.NoError(t, err)
+	proxy := httputil.NewSingleHostReverseProxy(target)
+	counted := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if isAwake.Load() {
+			late.Add(1)
+		}
+		proxy.ServeHTTP(w, r)
+	}))
+	t.Cleanup(counted.Close)
+	frozen := c.frozenWithObjects("js-1", counted.URL, js)
 	c.worksOn("bash-0", "js-0")
+	isAwake.Store(true)
 	frozen.signal(syscall.SIGCONT)
 	require.Error(t, frozen.wait())
 	assert.Contains(t, frozen.output(), "the Lease could not be renewed")
+	assert.Zero(t, late.Load(), "it sends nothing after its right has ended")
 	c.worksOn("bash-0", "js-0")
 }
 

@@ -13,8 +13,8 @@ import (
 	"nodekeeper.dev/test/programs"
 )
 
-// TestShardEndsAfterEtcdWasRestored covers R37: the caches of a shard may then hold objects that belong to another shard again,
-// and no watch would ever report that.
+// TestShardEndsAfterEtcdWasRestored covers R37: the caches of a shard may then hold objects that
+// belong to another shard again, and no watch would ever report that.
 func TestShardEndsAfterEtcdWasRestored(t *testing.T) {
 	t.Parallel()
 	plane, err := controlplane.Start(controlplane.Options{})
