@@ -249,6 +249,11 @@ func (b *bench) each(ctx context.Context, n int, do func(ctx context.Context, i 
 
 // until waits until the status of the ring satisfies a condition.
 func (b *bench) until(ctx context.Context, is func(*v1alpha1.ClusterRingStatus) bool) error {
+	return b.untilOf(ctx, ringName, is)
+}
+
+// untilOf is until for a ring with this name.
+func (b *bench) untilOf(ctx context.Context, name string, is func(*v1alpha1.ClusterRingStatus) bool) error {
 	ring := &v1alpha1.ClusterRing{}
 	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 5*time.Minute, true, func(ctx context.Context) (bool, error) {
 		select {
@@ -256,7 +261,7 @@ func (b *bench) until(ctx context.Context, is func(*v1alpha1.ClusterRingStatus) 
 			return false, errors.New("the sharder has ended")
 		default:
 		}
-		err := b.client.Get(ctx, client.ObjectKey{Name: ringName}, ring)
+		err := b.client.Get(ctx, client.ObjectKey{Name: name}, ring)
 		return err == nil && is(&ring.Status), err
 	})
 	if err != nil {

@@ -12,6 +12,9 @@ import (
 	"os/signal"
 	"time"
 
+	"github.com/go-logr/logr"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
 	"nodekeeper.dev/sharding/test/rings"
 	"nodekeeper.dev/test/controlplane"
 	"nodekeeper.dev/test/programs"
@@ -23,6 +26,7 @@ type settings struct {
 	idle                       time.Duration
 	concurrency, rounds        int
 	kill, leaderElect, direct  bool
+	fences                     bool
 	profileFile                string
 }
 
@@ -38,7 +42,9 @@ func main() {
 	flag.StringVar(&s.profileFile, "profile", "", "file for a five-second CPU profile of the API server while a policy assigns new objects")
 	flag.DurationVar(&s.idle, "idle", time.Minute, "how long to count the requests of a ring at rest; 0 disables the measurement")
 	flag.IntVar(&s.concurrency, "concurrency", 100, "number of concurrent writes by the bare client and by each shard")
+	flag.BoolVar(&s.fences, "fences", false, "measure only creates and updates in rings that differ in their fence")
 	flag.Parse()
+	logf.SetLogger(logr.Discard())
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	err := run(ctx, s)
 	stop()
@@ -73,7 +79,11 @@ func run(ctx context.Context, s settings) (err error) {
 	if err := sharder.WaitReady(ctx); err != nil {
 		return err
 	}
-	for _, step := range []func(context.Context) error{b.prepare, b.createAssigned, b.fill, b.moves, b.death, b.rest} {
+	steps := []func(context.Context) error{b.prepare, b.createAssigned, b.fill, b.moves, b.death, b.rest}
+	if s.fences {
+		steps = []func(context.Context) error{b.compareFences}
+	}
+	for _, step := range steps {
 		if err := step(ctx); err != nil {
 			return errors.Join(err, errors.New(sharder.Output()))
 		}
