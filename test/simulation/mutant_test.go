@@ -47,7 +47,7 @@ type mutant struct {
 	// write gets the record that a processor knows and the one that it writes.
 	write func(before, next record.Record) record.Record
 	// faults of dry runs
-	triesAll, blamesFirst bool
+	triesAll, blamesFirst, trustsAnswers bool
 	// faults in giving labels back
 	givesNothingBack, givesBackOnce, givesBackToTool bool
 	// copiesMerged counts a marker whose setter is unknown as copied.

@@ -11,6 +11,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodeview"
@@ -95,7 +96,7 @@ func (w *world) refusal(read *nodeview.Node, wanted map[string]string) error {
 	}
 	after := maps.Clone(w.node.Labels)
 	merge(after, read.Labels, wanted)
-	isRefused, changed := p.whole, 0
+	isRefused, changed, named := p.whole, 0, w.guardedKey(0) // which may have nothing to do with it
 	for i, r := range p.rules {
 		key := w.guardedKey(i)
 		former, wasThere := w.node.Labels[key]
@@ -104,7 +105,7 @@ func (w *world) refusal(read *nodeview.Node, wanted map[string]string) error {
 			changed |= 1 << i
 		}
 		if r.refuses(former, value, wasThere, isThere) {
-			isRefused, w.ghost.guards[i].alone = true, w.incarnation
+			isRefused, w.ghost.guards[i].alone, named = true, w.incarnation, key
 		}
 	}
 	if p.together && changed&3 == 3 {
@@ -114,7 +115,9 @@ func (w *world) refusal(read *nodeview.Node, wanted map[string]string) error {
 	case !isRefused:
 		return nil
 	case w.incarnation%2 == 0:
-		return apierrors.NewInvalid(schema.GroupKind{Kind: "Node"}, nodeName, nil)
+		return apierrors.NewInvalid(schema.GroupKind{Kind: "Node"}, nodeName, field.ErrorList{field.Forbidden(field.NewPath("metadata", "labels").Key(named), "by policy")})
+	case w.incarnation%4 == 1:
+		return apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, nodeName, errors.New(named+" by policy"))
 	}
 	return apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, nodeName, errors.New("by policy"))
 }
@@ -295,7 +298,7 @@ func (a *processorActor) asks(read *nodeview.Node, wanted map[string]string) {
 // are tried twice at most, and if few are refused, far less often.
 func (a *processorActor) checkTries(refused int) {
 	changed := a.broken.changed
-	if bound := min(2*changed, refused*(2*bits.Len(uint(changed))+2)+bits.Len(uint(changed))) + 2; a.broken.tries > bound {
+	if bound := min(2*changed, refused*(2*bits.Len(uint(changed))+2)+bits.Len(uint(changed))) + 2 + 3; a.broken.tries > bound {
 		a.world.breaks(errTriesMany, "%d for %d labels, of which %d are refused", a.broken.tries, changed, refused)
 	}
 }

@@ -92,5 +92,6 @@ var refusedMutants = map[string]mutant{
 		return next.Withheld
 	}),
 	"refused: every label waits for the refused one": {narrow: refusals, triesAll: true},
+	"refused: what an answer names is refused":       {narrow: refusals, trustsAnswers: true},
 	"refused: a dry run blames the first label":      {narrow: refusals, blamesFirst: true},
 }

@@ -49,6 +49,8 @@ type cluster struct {
 	mutate func(set)
 	// refuses are the keys of labels that an admission plugin allows no one to change.
 	refuses map[string]bool
+	// namesNothing reports whether the refusals of these do not name them.
+	namesNothing bool
 	// refusal returns another refusal of a write of the Node, if it is set.
 	refusal func(wanted set) error
 	// tooLarge are labels that do not fit in a record.
@@ -164,12 +166,12 @@ func (d nodeDoor) TryRelabel(_ context.Context, read *nodeview.Node, wanted node
 // check returns the refusal of a write of the Node, or nil.
 func (c *cluster) check(wanted nodes.Wanted) error {
 	if c.refuses[labels.Marker] && wanted.Marker != c.node.Marker {
-		return guarded(labels.Marker)
+		return c.guarded(labels.Marker)
 	}
 	for key := range c.refuses {
 		former, wasThere := c.node.Labels[key]
 		if value, isThere := wanted.Labels[key]; wasThere != isThere || former != value {
-			return guarded(key)
+			return c.guarded(key)
 		}
 	}
 	if c.refusal != nil {
@@ -178,7 +180,11 @@ func (c *cluster) check(wanted nodes.Wanted) error {
 	return nil
 }
 
-func guarded(key string) error {
+// guarded returns a refusal of a change of a key.
+func (c *cluster) guarded(key string) error {
+	if c.namesNothing {
+		key = "something"
+	}
 	return apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "node-1", errors.New(key+" is guarded"))
 }
 

@@ -19,7 +19,7 @@ import (
 // setAside withholds labels that the API server has refused to set, so that the others can be
 // restored. It returns the refusal if it is not about the labels.
 func (a *Applier) setAside(ctx context.Context, t txn.Transaction, wanted nodes.Wanted, v *view, refusal *RefusedError) error {
-	found, err := a.refused(ctx, wanted, v)
+	found, err := a.refused(ctx, wanted, v, refusal.Err)
 	if err != nil {
 		return err
 	}
@@ -60,10 +60,11 @@ func (r refusals) reasons() map[string]string {
 }
 
 // refused returns labels whose change the API server refuses: one if this is the first refusal on the
-// Node, since there are seldom more, and otherwise all. It returns none if the API server refuses the
+// Node, since there are seldom more, and otherwise all; those that the given refusal of all names, if
+// that is enough. It returns none if the API server refuses the
 // restore even without any change of a label, or if nodekeeper's own policies refuse a taint or an
 // annotation: then a component is not installed, and all of them come back once it is.
-func (a *Applier) refused(ctx context.Context, wanted nodes.Wanted, v *view) (refusals, error) {
+func (a *Applier) refused(ctx context.Context, wanted nodes.Wanted, v *view, refusal error) (refusals, error) {
 	changed := labels.Differing(v.node.Labels, wanted.Labels)
 	if len(changed) == 0 {
 		return nil, nil
@@ -76,11 +77,14 @@ func (a *Applier) refused(ctx context.Context, wanted nodes.Wanted, v *view) (re
 		}
 		return nil, err
 	}
+	s := search{try: try, keys: changed}
+	if found, err := s.named(refusal); err != nil || len(found) > 0 {
+		return found, err
+	}
 	// A restore that is refused whatever its labels is tried again and again, so find that out first.
 	if refusal, err := try(nil, nil); err != nil || refusal != nil {
 		return nil, err
 	}
-	s := search{try: try, keys: changed}
 	if preserve.HasRefused(*v.stored.Record, v.node.UID) {
 		return s.all()
 	}
