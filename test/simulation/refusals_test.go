@@ -298,7 +298,7 @@ func (a *processorActor) asks(read *nodeview.Node, wanted map[string]string) {
 // are tried twice at most, and if few are refused, far less often.
 func (a *processorActor) checkTries(refused int) {
 	changed := a.broken.changed
-	if bound := min(2*changed, refused*(2*bits.Len(uint(changed))+2)+bits.Len(uint(changed))) + 2 + 3; a.broken.tries > bound {
+	if bound := min(2*changed, refused*(2*bits.Len(uint(changed))+2)+bits.Len(uint(changed))) + 2 + 6; a.broken.tries > bound {
 		a.world.breaks(errTriesMany, "%d for %d labels, of which %d are refused", a.broken.tries, changed, refused)
 	}
 }

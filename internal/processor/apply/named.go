@@ -15,25 +15,41 @@ import (
 const maxNamed = 3
 
 // named returns the labels that the API server names when it refuses the others together with them,
-// given the refusal of all: those without which it accepts the rest. It returns none if there are no
-// such labels. It takes one dry run for each of them.
+// given the refusal of all, if a dry run without them is accepted and one with each of them is
+// refused. Otherwise it returns none. It takes two dry runs for each label.
 func (s *search) named(refusal error) (refusals, error) {
-	found, rest := refusals{}, s.keys
-	for range maxNamed {
-		key := onlyNamed(refusal, rest)
-		if key == "" || isOfComponent(key, refusal) {
-			return nil, nil
+	rest, err := s.withoutNamed(refusal)
+	if err != nil || rest == nil {
+		return nil, err
+	}
+	found := refusals{}
+	for _, key := range s.keys {
+		if slices.Contains(rest, key) {
+			continue
+		}
+		// The policy may have changed since the refusal, or have been about something else.
+		refusal, err := s.try(rest, []string{key})
+		if err != nil || refusal == nil || isOfComponent(key, refusal) {
+			return nil, err
 		}
 		found[key] = refusal
-		rest = slices.DeleteFunc(slices.Clone(rest), func(other string) bool { return other == key })
-		next, err := s.try(nil, rest)
-		switch {
-		case err != nil:
-			return nil, err
-		case next == nil:
-			return found, nil
+	}
+	return found, nil
+}
+
+// withoutNamed returns the labels, without those that the answers name, that the API server accepts
+// in a dry run. It returns nil if it finds none.
+func (s *search) withoutNamed(refusal error) (rest []string, err error) {
+	rest = slices.Clone(s.keys)
+	for range maxNamed {
+		key := onlyNamed(refusal, rest)
+		if key == "" {
+			return nil, nil
 		}
-		refusal = next
+		rest = slices.DeleteFunc(rest, func(other string) bool { return other == key })
+		if refusal, err = s.try(nil, rest); err != nil || refusal == nil {
+			return rest, err
+		}
 	}
 	return nil, nil
 }
