@@ -9,8 +9,11 @@
 // gaps in watches, tombstones, crashes, restarts, lives of a few steps, long stalls, lost answers
 // and replays. Records are removed at any time, as by kubectl nodekeeper forget, and malformed
 // objects take the names of transactions that are not stored yet. An admission policy that comes and
-// goes refuses labels. The datastore may be replaced, so that revisions start again; the promises of
-// an outage hold then.
+// goes refuses labels, and may name a wrong one. Different machines take the name, and report their
+// identity late or not at all. A tool applies a label server-side, or removes it. An earlier record
+// takes the place of a later one, as from a backup, and the API server may no longer record then who
+// has set the marker. The datastore may be replaced, so that revisions start again; the promises of an
+// outage hold then.
 //
 // The simulation runs the real code of the decision ([nodekeeper.dev/internal/preserve.Decide]) and
 // of watchers: their handling of events ([nodekeeper.dev/internal/watcher.Observer],
