@@ -187,7 +187,7 @@ race-programs:
 .PHONY: monitoring
 monitoring: $(if $(DRAW),build controlplane) ## test the alerts and the dashboard with Prometheus' own parser and rule engine; DRAW=1: draw the dashboards over runs of the programs first, DRAW=again: over the last runs
 	$(if $(DRAW),go -C test/monitoring build -o $(CURDIR)/bin/monitoring/ ./picture)
-	$(if $(DRAW),for product in nodekeeper sharder; do bin/monitoring/picture -product=$$product $(if $(filter again,$(DRAW)),-draw) || exit; done)
+	$(if $(DRAW),for product in nodekeeper sharder placement; do bin/monitoring/picture -product=$$product $(if $(filter again,$(DRAW)),-draw) || exit; done)
 	cd test/monitoring && go vet ./... && $(GO_TEST) ./...
 
 .PHONY: browser-test
@@ -334,13 +334,14 @@ generate: ## make what is generated: deep copies and CRDs, the runbook_urls of t
 	$(call generate,$(API),$(CRDS))
 	sed -E -i 's|(runbook_url: ).*(/docs/[^ ]*)$$|\1$(HOMEPAGE)\2|' deploy/monitoring/rules.yaml
 	sed -E -i 's|(runbook_url: ).*(/sharding/docs/[^ ]*)$$|\1$(HOMEPAGE)\2|' sharding/deploy/monitoring/rules.yaml
+	sed -E -i 's|(runbook_url: ).*(/placement/docs/[^ ]*)$$|\1$(HOMEPAGE)\2|' placement/deploy/monitoring/rules.yaml
 	cp deploy/monitoring/dashboard.json deploy/monitoring/rules.yaml deploy/chart/nodekeeper/files/
 	cp sharding/deploy/monitoring/dashboard.json sharding/deploy/monitoring/rules.yaml sharding/deploy/chart/sharder/files/
 	cp $(CRDS)/*_*.yaml sharding/deploy/chart/sharder/crds/
 	@$(MAKE) --no-print-directory build controlplane
 	cd test/helm && go test -count=1 -run=^TestReferenceHas . -args -update-reference
 	$(call hack,clidocs)
-	go test -count=1 ./internal/reasons ./sharding/internal/ring ./sharding/internal/assignment ./sharding/internal/webhook ./sharding/test/pages ./test/reference ./test/programs ./test/deploy ./sharding/test/deploy \
+	go test -count=1 ./internal/reasons ./sharding/internal/ring ./sharding/internal/assignment ./sharding/internal/webhook ./sharding/test/pages ./test/reference ./test/programs ./test/deploy ./sharding/test/deploy ./placement/test/controller \
 		-run='^TestReferenceHas|^TestMetricsOfThePrograms$$' -args -update-reference
 
 # make test and make e2e check the rest of what make generate makes.

@@ -35,7 +35,7 @@ type product struct {
 	changes map[string]map[string]string
 }
 
-func products() []product { return []product{keeper, sharder} }
+func products() []product { return []product{keeper, sharder, placement} }
 
 // file returns what is in a file of the repository.
 func file(t *testing.T, name string) []byte {

@@ -33,11 +33,12 @@ var (
 // writes it into the first of each product, and copies that for the chart.
 var runbooks = []string{
 	"deploy/monitoring/rules.yaml", "deploy/chart/nodekeeper/files/rules.yaml",
+	"placement/deploy/monitoring/rules.yaml",
 	"sharding/deploy/monitoring/rules.yaml", "sharding/deploy/chart/sharder/files/rules.yaml",
 }
 
 // ourPage matches a page of the site, after the address of that.
-var ourPage = regexp.MustCompile(`^/(sharding/)?docs/`)
+var ourPage = regexp.MustCompile(`^/((sharding|placement)/)?docs/`)
 
 // insights is read by tools, which resolve no variables.
 const insights = ".github/security-insights.yml"

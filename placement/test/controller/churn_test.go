@@ -195,14 +195,15 @@ func TestLeadersThatChange(t *testing.T) {
 	stop()
 }
 
-// elect runs the command controller with leader election until ctx ends.
-func (w *world) elect(ctx context.Context) {
+// elect runs the command controller with leader election until ctx ends. It serves no metrics unless
+// the arguments have an address.
+func (w *world) elect(ctx context.Context, args ...string) {
 	file := filepath.Join(w.t.TempDir(), "pools.yaml")
 	if !assert.NoError(w.t, os.WriteFile(file, fmt.Appendf(nil, "pools: [{name: %s, namespace: %s, kinds: [%s]}]", pool, w.namespace, queueKind), 0o600)) {
 		return
 	}
 	var log bytes.Buffer
-	err := command.Controller(ctx, []string{"--kubeconfig=" + shared.Kubeconfig, "--pool-config=" + file, "--metrics-bind-address=127.0.0.1:0", "--health-probe-bind-address=0"}, &log)
+	err := command.Controller(ctx, append([]string{"--kubeconfig=" + shared.Kubeconfig, "--pool-config=" + file, "--metrics-bind-address=0", "--health-probe-bind-address=0"}, args...), &log)
 	if ctx.Err() == nil {
 		assert.NoError(w.t, err, log.String())
 	}

@@ -45,7 +45,7 @@ type Cluster struct {
 type program struct {
 	*programs.Program
 
-	// namespace is that of the pod for which it stands, and metrics is its address.
+	// namespace is that of the pod for which it stands, and metrics is its address, or empty.
 	namespace, metrics string
 }
 
@@ -150,6 +150,9 @@ func (c *Cluster) end(identity string, by func(*programs.Program) error) error {
 func (c *Cluster) updateScraperLocked() {
 	targets := make([]monitor.Target, 0, len(c.running))
 	for _, p := range c.running {
+		if p.metrics == "" {
+			continue
+		}
 		targets = append(targets, monitor.Target{Program: p.Name, Namespace: p.namespace, Pod: p.Identity, Address: p.metrics})
 	}
 	c.scraper.Follow(targets)

@@ -37,7 +37,7 @@ type Plot struct {
 }
 
 // Plots are those of all products.
-func Plots() []Plot { return []Plot{keeper(), sharder()} }
+func Plots() []Plot { return []Plot{keeper(), sharder(), placement()} }
 
 // Play runs the whole story. It calls report at the start of each event.
 func (c *Cluster) Play(ctx context.Context, plot Plot, report func(Event)) (Story, error) {

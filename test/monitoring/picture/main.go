@@ -41,7 +41,7 @@ func main() {
 }
 
 func work(ctx context.Context) error {
-	product := flag.String("product", "nodekeeper", "the product: `nodekeeper or sharder`")
+	product := flag.String("product", "nodekeeper", "the product: `nodekeeper, sharder or placement`")
 	file := flag.String("o", "", "the `file` of the picture, instead of that in the product's docs")
 	draws := flag.Bool("draw", false, "draw the run that is there, instead of a new one")
 	flag.Parse()
@@ -49,7 +49,7 @@ func work(ctx context.Context) error {
 	if i < 0 {
 		return fmt.Errorf("there is no product %q", *product)
 	}
-	dir := map[string]string{"sharder": "sharding"}[*product]
+	dir := map[string]string{"sharder": "sharding", "placement": "placement"}[*product]
 	run := filepath.Join("bin", "monitoring", "run", *product)
 	if !*draws {
 		if err := record(ctx, run, cluster.Plots()[i]); err != nil {
