@@ -241,8 +241,9 @@ func TestObjectsOfOthersAreKept(t *testing.T) {
 	a, b := w.pod("w-0", short), w.pod("w-1", long)
 	w.queue("orders", 2)
 	w.await("orders", "Ready", "Ready")
-	a.stop()
+	// Without the label, the Lease cannot be taken over, however long it takes to stop the pod.
 	w.patch(a.lease(t), `{"metadata":{"labels":{"placement.nodekeeper.dev/pool":null}}}`)
+	a.stop()
 	before := a.lease(t).ResourceVersion
 	w.awaitEvent("Lease", "w-0", "ForeignObject", "Warning: it has the name of a pod of the pool worker")
 	assert.Equal(t, before, a.lease(t).ResourceVersion)

@@ -37,8 +37,9 @@ import (
 const (
 	period, patience = 50 * time.Millisecond, 3 * time.Minute
 	// long is a lease duration with which no played pod loses its Lease on a busy machine. short is
-	// for tests that wait until a Lease is taken over.
-	long, short = 30 * time.Second, 2 * time.Second
+	// for tests that wait until a Lease is taken over: until its pod is stopped, it may stall for
+	// twice that time.
+	long, short = 30 * time.Second, 6 * time.Second
 	parallel    = 8
 	pool        = "worker"
 )

@@ -24,7 +24,8 @@ type pod struct {
 	name        string
 	incarnation string
 	duration    time.Duration
-	stop        func() // stops to renew, as if the pod were killed
+	stop        func()        // stops to renew, as if the pod were killed
+	over        chan struct{} // closed when the pod has stopped, or has lost its Lease
 
 	mu sync.Mutex
 	// silent pods do not acknowledge. change changes acknowledgements.
@@ -70,12 +71,12 @@ func (w *world) join(name string, duration time.Duration) *pod {
 		require.NoError(t, w.Update(ctx, l))
 	}, patience, period)
 	running, cancel := context.WithCancel(ctx)
-	done := make(chan struct{})
+	p.over = make(chan struct{})
 	go func() {
-		defer close(done)
+		defer close(p.over)
 		p.run(running)
 	}()
-	p.stop = func() { cancel(); <-done }
+	p.stop = func() { cancel(); <-p.over }
 	w.t.Cleanup(p.stop)
 	return p
 }

@@ -77,23 +77,19 @@ func epochsOf(t *testing.T, pods []*pod) map[int32]int64 {
 // ended. Without a StatefulSet, its work moves then.
 func TestDeadPodIsAwaitedWithPatience(t *testing.T) {
 	t.Parallel()
-	const waits = 15 * time.Second
-	for name, keys := range map[string]string{"awaited": "statefulSet: w, patience: 15s", "not awaited": ""} {
+	const waits = 20 * time.Second
+	for name, keys := range map[string]string{"awaited": "statefulSet: w, patience: 20s", "not awaited": ""} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t, keys)
 			w.statefulSet(2)
-			pods := w.pods(2, short)
+			w.pod("w-0", long)
+			dies := w.pod("w-1", short)
 			w.queue("orders", 4)
 			w.await("orders", "Ready", "Ready")
-			pods[1].stop()
+			dies.stop()
 			began := time.Now()
-			require.EventuallyWithT(t, func(t *assert.CollectT) {
-				assert.Empty(t, holderOf(pods[1].lease(t)), "it is taken over")
-			}, patience, period)
-			if keys != "" {
-				w.awaitMetrics(map[string]float64{`pods{pool="worker",state="closed"}`: 1, `pods{pool="worker",state="ended"}`: 0, `vreplicas{pool="worker",state="placed"}`: 4})
-			}
+			w.awaitTakeover(dies)
 			w.awaitMetrics(map[string]float64{`moves_total{pool="worker",reason="lost"}`: 2, `pods{pool="worker",state="ended"}`: 1})
 			w.await("orders", "Acknowledged", "Acknowledged")
 			if keys != "" {
@@ -102,6 +98,29 @@ func TestDeadPodIsAwaitedWithPatience(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestPodThatIsTakenOverIsClosedWhileItIsAwaited: its work stays where it is.
+func TestPodThatIsTakenOverIsClosedWhileItIsAwaited(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "statefulSet: w, patience: 10m")
+	w.statefulSet(2)
+	w.pod("w-0", long)
+	dies := w.pod("w-1", short)
+	w.queue("orders", 4)
+	w.await("orders", "Ready", "Ready")
+	dies.stop()
+	w.awaitTakeover(dies)
+	w.queue("mails", 2) // causes passes
+	w.await("mails", "Ready", "Ready")
+	w.awaitMetrics(map[string]float64{`pods{pool="worker",state="closed"}`: 1, `pods{pool="worker",state="ended"}`: 0, `vreplicas{pool="worker",state="placed"}`: 6})
+	assert.NotContains(t, w.scrape(t), `placement_moves_total{pool="worker",reason="lost"}`)
+}
+
+// awaitTakeover waits until the Lease of a pod is free.
+func (w *world) awaitTakeover(p *pod) {
+	w.t.Helper()
+	require.EventuallyWithT(w.t, func(t *assert.CollectT) { assert.Empty(t, holderOf(p.lease(t))) }, patience, period)
 }
 
 func TestScaleInOfAStatefulSetMovesTheWorkAtOnce(t *testing.T) {
