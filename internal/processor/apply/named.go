@@ -70,7 +70,7 @@ func onlyNamed(refusal error, keys []string) (only string) {
 	return only
 }
 
-// nameOf returns the name by which the API server knows a label, an annotation or a taint.
+// nameOf returns the name that the API server uses for a label, an annotation or a taint.
 func nameOf(key string) string {
 	if annotation, ok := labels.AsAnnotation(key); ok {
 		return annotation
