@@ -31,7 +31,7 @@ func TestRecipesForBackups(t *testing.T) {
 			e := newEnv(t)
 			r := &recipe{env: e, dir: t.TempDir(), watcher: e.start("watcher")}
 			e.start("processor")
-			for _, name := range []string{"edited", "returned", "merged", "away", "kept"} {
+			for _, name := range []string{"edited", "returned", "merged", "away", "kept", "fresh"} {
 				e.create(name, of(name, "r1"))
 				e.saved(name, of(name, "r1"))
 			}
@@ -48,12 +48,17 @@ func TestRecipesForBackups(t *testing.T) {
 			e.label("kept", "r4")
 			e.saved("kept", of("kept", "r4"))
 			e.remove("away")
+			e.remove("fresh")
 			e.settled()
-			e.lose("edited", "returned", "merged", "away")
-			if heading == "With the plugin" { // it stores nothing if a record differs
-				e.lose("kept")
+			e.lose("edited", "returned", "merged", "away", "fresh")
+			if heading == "With the plugin" {
+				e.lose("kept") // import stores nothing if a record differs
+				r.imports(blocks[1])
+			} else {
+				r.typed(blocks[1])
+				e.create("fresh", nil)
+				e.restored("fresh", of("fresh", "r1"))
 			}
-			r.typed(blocks[1])
 
 			e.saved("edited", of("edited", "r2"))
 			e.saved("returned", of("returned", "r3"))
@@ -100,8 +105,29 @@ func (r *recipe) merges(name string) {
 	}
 }
 
-func (r *recipe) typed(block pages.Block) {
+// imports types the import, and checks what it prints about each node. One node has returned and
+// never had its labels, since no watcher runs.
+func (r *recipe) imports(block pages.Block) {
 	r.t.Helper()
+	r.stop(r.watcher)
+	r.create("fresh", nil)
+	printed := r.typed(block)
+	r.restored("fresh", of("fresh", "r1"))
+	r.watcher = r.start("watcher")
+	effects := map[string]string{"away": "", "fresh": "; it is live and gets the labels of the record, except what users have set since it was created"}
+	for _, name := range []string{"edited", "returned", "merged", "kept"} {
+		effects[name] = "; it is live and keeps its own labels, which are saved"
+	}
+	for name, effect := range effects {
+		assert.Contains(r.t, printed, "node/"+name+" imported"+effect+" (dry run)\n")
+		assert.Contains(r.t, printed, "node/"+name+" imported"+effect+"\n")
+	}
+}
+
+// typed types a block, and returns what it prints.
+func (r *recipe) typed(block pages.Block) string {
+	r.t.Helper()
+	var all strings.Builder
 	flags := " " + strings.Join(r.Flags, " ")
 	here := strings.NewReplacer("nodekeeper export", "nodekeeper export"+flags, "nodekeeper import", "nodekeeper import"+flags, "node-metadata", r.metadata)
 	for _, step := range block.Steps() {
@@ -118,7 +144,9 @@ func (r *recipe) typed(block pages.Block) {
 		printed, code := r.Shell(r.dir, "", here.Replace(step.Script))
 		isAlreadyThere := strings.HasPrefix(step.Script, "kubectl create") && strings.Contains(printed, "AlreadyExists")
 		require.True(r.t, code == 0 || isAlreadyThere, "%s\n%s", step.Script, printed)
+		all.WriteString(printed)
 	}
+	return all.String()
 }
 
 func TestReplacedRecordOfALiveNodeIsReported(t *testing.T) {
