@@ -123,6 +123,8 @@ type entryRow struct {
 	entry  Entry
 	before *Entry
 	since  int64 // the maximum of the share's and the release's
+	// omitted is set if the entry does not fit.
+	omitted bool
 }
 
 // takeOver processes the entries of the present contract.

@@ -381,6 +381,46 @@ func TestF17AContractIsNeverTooLarge(t *testing.T) {
 	assert.Equal(t, int64(900), plan.Contract.Entries[0].Generation)
 }
 
+// TestLargeResourceKeepsNoneOut: a pod has a new incarnation, so all of its entries are new. They are
+// in the order of their UIDs.
+func TestLargeResourceKeepsNoneOut(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		sizes    []int // of the payloads of a, b, c and so on
+		former   int   // how many of them have entries with payloads of 100
+		tooLarge []types.UID
+		payloads []int
+	}{
+		"one that never fits":          {sizes: []int{100, 2000, 100, 100}, tooLarge: []types.UID{"b"}, payloads: []int{102, 102, 102}},
+		"the largest":                  {sizes: []int{300, 700, 300, 200}, tooLarge: []types.UID{"b"}, payloads: []int{302, 302, 202}},
+		"and nothing keeps its former": {sizes: []int{110, 2000, 100}, former: 1, tooLarge: []types.UID{"b"}, payloads: []int{112, 102}},
+		"the one that has grown most":  {sizes: []int{110, 1500, 110}, former: 3, tooLarge: []types.UID{"b"}, payloads: []int{112, 102, 112}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			in := &contract.Input{Incarnation: "A", View: &contract.View{ConfigMap: "cm", Contract: contract.Contract{Incarnation: "A"}}, Most: 1700}
+			for i, size := range tc.sizes {
+				p := contract.Placed{Reference: reference(string(rune('a' + i))), Live: true, Status: status(1, []placement.Placement{share("a", "A", "0", 1)}, nil)}
+				p.Payload = json.RawMessage(`"` + strings.Repeat("x", size) + `"`)
+				in.Placed = append(in.Placed, p)
+				if i < tc.former {
+					in.View.Contract.Entries = append(in.View.Contract.Entries, contract.Entry{
+						Reference: p.Reference, Decision: 1, Replicas: map[int32]int64{0: 1}, Payload: json.RawMessage(`"` + strings.Repeat("x", 100) + `"`),
+					})
+				}
+			}
+			plan := contract.Build(in)
+			assert.Equal(t, tc.tooLarge, plan.TooLarge)
+			assert.LessOrEqual(t, len(plan.Contract.Encode()), in.Most)
+			var payloads []int
+			for i := range plan.Contract.Entries {
+				payloads = append(payloads, len(plan.Contract.Entries[i].Payload))
+			}
+			assert.Equal(t, tc.payloads, payloads)
+		})
+	}
+}
+
 func TestBytesIsAnUpperBound(t *testing.T) {
 	t.Parallel()
 	p := contract.Placed{Reference: reference("u"), Generation: 7, Of: 12, Payload: json.RawMessage(`{"a":1}`), Live: true}

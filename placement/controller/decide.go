@@ -45,6 +45,11 @@ func (p *pass) decide(ctx context.Context) []change {
 			p.rebalanced[origin{m.Item, m.From}] = true
 		}
 	}
+	for _, v := range p.resources {
+		if v.parsed.isUsable() && p.isTooLarge(v.parsed) {
+			next[string(v.uid)], sets[string(v.uid)] = p.held(v)
+		}
+	}
 	var changes []change
 	for _, v := range p.resources {
 		r := v.parsed
@@ -70,30 +75,31 @@ func (p *pass) items() (items []schedule.Item, now schedule.Assignment, sets map
 	now, sets = schedule.Assignment{}, map[string]map[string]schedule.Set{}
 	for _, v := range p.resources {
 		r := v.parsed
-		if !r.isUsable() {
+		if !r.isUsable() || p.isTooLarge(r) {
 			continue // reserve keeps room for it
 		}
 		key := string(v.uid)
-		counts, present := map[string]int32{}, map[string]schedule.Set{}
-		for i := range r.status.Placement {
-			share := &r.status.Placement[i]
-			if share.Incarnation == "" {
-				continue
-			}
-			set := setOf(share).Below(r.wanted)
-			if len(set) > 0 {
-				counts[share.PodName] += int32(len(set)) //nolint:gosec // at most MaxReplicas
-				present[share.PodName] = append(present[share.PodName], set...)
-			}
-		}
-		now[key], sets[key] = counts, present
-		item := schedule.Item{Key: key, Replicas: r.wanted, Weight: r.weight, Bytes: r.bytes, EachBytes: contract.BytesPerIndex}
-		if p.isTooLarge(r) {
-			item.Replicas, item.Bytes = p.held(v, counts)
-		}
-		items = append(items, item)
+		now[key], sets[key] = r.present(func(*placement.Placement) bool { return true })
+		items = append(items, schedule.Item{Key: key, Replicas: r.wanted, Weight: r.weight, Bytes: r.bytes, EachBytes: contract.BytesPerIndex})
 	}
 	return items, now, sets
+}
+
+// present returns how many virtual replicas pods have of a resource, and which ones, by the shares
+// that count.
+func (r *resource) present(counts func(*placement.Placement) bool) (numbers map[string]int32, sets map[string]schedule.Set) {
+	numbers, sets = map[string]int32{}, map[string]schedule.Set{}
+	for i := range r.status.Placement {
+		share := &r.status.Placement[i]
+		if share.Incarnation == "" || !counts(share) {
+			continue
+		}
+		if set := setOf(share).Below(r.wanted); len(set) > 0 {
+			numbers[share.PodName] += int32(len(set)) //nolint:gosec // at most MaxReplicas
+			sets[share.PodName] = append(sets[share.PodName], set...)
+		}
+	}
+	return numbers, sets
 }
 
 // isTooLarge reports whether an entry of a resource does not even fit into an empty contract.
@@ -101,23 +107,22 @@ func (p *pass) isTooLarge(r *resource) bool {
 	return r.wanted > 0 && r.bytes+contract.BytesPerIndex > p.maxRoom
 }
 
-// held returns how many virtual replicas of a resource are placed, and the size of its largest
-// entry: what is placed stays, with the payload that it has.
-func (p *pass) held(v *version[*resource], counts map[string]int32) (replicas int32, bytes int) {
-	for pod, count := range counts {
-		replicas += count
-		if c := p.contracts[pod]; c != nil {
-			if e := c.parsed.contract.Entry(v.uid); e != nil {
-				present := contract.Placed{Reference: e.Reference, Of: e.Of, Payload: e.Payload}
-				bytes = max(bytes, present.Bytes(0))
-			}
-		}
-	}
-	return replicas, bytes
+// held returns what pods keep of a resource that is too large, with the payloads that their
+// contracts have. It is not scheduled, because no other contract can have it.
+func (p *pass) held(v *version[*resource]) (numbers map[string]int32, sets map[string]schedule.Set) {
+	return v.parsed.present(func(share *placement.Placement) bool { return p.keeps(v, share) })
 }
 
-// reserve takes from the capacity and the room of pods what their contracts list of resources about
-// which no decision is possible: their status is malformed or pruned, or their kind is missing.
+// keeps reports whether the pod of a share has the contract for it, and the share stays where it is.
+func (p *pass) keeps(v *version[*resource], share *placement.Placement) bool {
+	c := p.contracts[share.PodName]
+	return c != nil && c.parsed.contract.Incarnation == share.Incarnation && c.parsed.contract.Entry(v.uid) != nil &&
+		p.states[share.PodName] != schedule.Ended && p.incarnationFor(v.parsed, share.PodName) == share.Incarnation
+}
+
+// reserve takes from the capacity and the room of pods what their contracts list of resources that
+// are not scheduled: their status is malformed or pruned, their kind is missing, or they are too
+// large.
 func (p *pass) reserve() {
 	for i := range p.pods {
 		pod := &p.pods[i]
@@ -130,7 +135,7 @@ func (p *pass) reserve() {
 			e := &c.parsed.contract.Entries[j]
 			weight := 1
 			switch v := p.byUID[e.UID]; {
-			case v != nil && v.parsed.isUsable(), v == nil && p.isGone(e.UID):
+			case v != nil && v.parsed.isUsable() && !p.isTooLarge(v.parsed), v == nil && p.isGone(e.UID):
 				continue
 			case v != nil:
 				weight = max(int(v.parsed.weight), 1)

@@ -45,7 +45,7 @@ func TestRoomIsReservedForWhatIsNotDecided(t *testing.T) {
 	usable := parsed(t, `{}`)
 	for name, tc := range map[string]struct{ own, pool, want int32 }{"no limit": {0, 0, 0}, "own": {10, 5, 3}, "pool": {0, 9, 2}, "nothing left": {7, 0, -1}, "too little": {5, 0, -1}} {
 		p := &pass{loop: newLoop(nil, Pool{Capacity: tc.pool}, nil), byUID: map[types.UID]*version[*resource]{"heavy": {parsed: heavy}, "usable": {parsed: usable}}}
-		p.gone["gone"] = true
+		p.gone["gone"], p.maxRoom = true, 10000
 		p.pods = []schedule.Pod{{Name: "w-0", Capacity: tc.own, Room: 10000}, {Name: "w-1", Capacity: tc.own, Room: 10000}}
 		var entries []contract.Entry
 		for _, uid := range []types.UID{"gone", "heavy", "missing", "usable"} {

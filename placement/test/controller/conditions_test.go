@@ -199,6 +199,26 @@ func TestPayloadsThatDoNotFit(t *testing.T) {
 	s := w.awaitReason(fits, "Scheduled", "ContractTooLarge")
 	assert.Len(t, owners(t, &s), 2, "it stays where it is")
 	assert.Len(t, contractOf(t, a).Entry(fits.GetUID()).Payload, 500<<10+2)
+
+	// Its neighbours work on, although some have higher UIDs, and all entries are new for the next
+	// incarnation.
+	var small []*unstructured.Unstructured
+	for i := range 6 {
+		small = append(small, w.heavy(fmt.Sprintf("small-%d", i), map[string]any{"n": int64(1)}))
+		w.awaitReason(small[i], "Ready", "Ready")
+	}
+	assert.NotNil(t, contractOf(t, a).Entry(fits.GetUID()))
+	a.leave()
+	a = w.pod("w-0", long)
+	for _, o := range small {
+		w.awaitReason(o, "Acknowledged", "Acknowledged")
+		w.awaitReason(o, "Ready", "Ready")
+	}
+	require.EventuallyWithT(t, func(t *assert.CollectT) {
+		assert.Len(t, contractOf(t, a).Entries, len(small))
+		s := w.awaitReason(fits, "Scheduled", "ContractTooLarge")
+		assert.Empty(t, s.Placement)
+	}, patience, period)
 	w.patch(fits, `{"spec":{"payload":"small"}}`)
 	w.awaitReason(fits, "Ready", "Ready")
 	assert.JSONEq(t, `"small"`, string(contractOf(t, a).Entry(fits.GetUID()).Payload))
