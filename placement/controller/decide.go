@@ -19,8 +19,13 @@ import (
 	"nodekeeper.dev/placement/schedule"
 )
 
-// detailPeriod is the least time between two writes of numbers and messages in one status.
-const detailPeriod = time.Second
+const (
+	// detailPeriod is the least time between two writes of numbers and messages in one status.
+	detailPeriod = time.Second
+	// verdictPeriod is the least time between two writes of one verdict that another writer undoes.
+	// Otherwise the two would write to one status as fast as they can.
+	verdictPeriod = 10 * time.Second
+)
 
 // change is a status to write.
 type change struct {
@@ -224,19 +229,37 @@ func (p *pass) report(v *version[*resource], status *placement.Status) bool {
 	p.working += working
 	p.announceLate(v, held)
 	status.Conditions, status.ReadyVReplicas = held, working
-	stored := r.storable(*status)
-	switch {
-	case !isSameDecision(&stored, &r.status), !isSameVerdict(stored.Conditions, r.status.Conditions), !isSameSince(stored.Conditions, r.status.Conditions):
-		return true
-	case isSameDetail(&stored, &r.status):
-		return false
+	if r.kind.AnnotationPrefix != "" {
+		status.ObservedGeneration = 0 // it belongs to the kind's own controller
 	}
-	if left := detailPeriod - p.now.Sub(p.detailed[v.uid]); left > 0 {
-		p.wake(left)
+	return p.mustWrite(v, r.storable(*status))
+}
+
+// mustWrite reports whether a status that can be stored must be written.
+func (p *pass) mustWrite(v *version[*resource], next placement.Status) bool {
+	before, last := &v.parsed.status, p.verdicts[v.uid]
+	switch {
+	case !isSameDecision(&next, before):
+		return true
+	case !isSameVerdict(&next, before):
+		return !last.repeats(next) || p.isDue(last.at, verdictPeriod)
+	case !isSameSince(next.Conditions, before.Conditions):
+		return true
+	case isSameDetail(&next, before) || !p.isDue(p.detailed[v.uid], detailPeriod):
 		return false
 	}
 	p.detailed[v.uid] = p.now
 	return true
+}
+
+// isDue reports whether a period since the last write is over. If not, the next pass comes at its
+// end.
+func (p *pass) isDue(last time.Time, period time.Duration) bool {
+	left := period - p.now.Sub(last)
+	if left > 0 {
+		p.wake(left)
+	}
+	return left <= 0
 }
 
 // writeStatuses writes statuses, with the versions that they were computed from as preconditions.
@@ -250,6 +273,7 @@ func (p *pass) writeStatuses(ctx context.Context, changes []change) {
 			continue
 		}
 		delete(p.failures, "status "+string(c.version.uid))
+		p.verdicts[c.version.uid] = newVerdict(r.storable(c.status), p.now)
 		p.goOnWith(r.kind.store.wrote(answers[i]), c.version)
 		p.announce(&c)
 		p.checkStored(ctx, &c, answers[i])

@@ -168,7 +168,7 @@ func missingField(stored, written *placement.Status) string {
 		return observedField
 	case stored.ReadyVReplicas != written.ReadyVReplicas:
 		return workingField
-	case !isSameVerdict(stored.Conditions, written.Conditions), !isSameDetail(stored, written):
+	case !isSameVerdict(stored, written), !isSameDetail(stored, written):
 		return conditionsField
 	}
 	return ""

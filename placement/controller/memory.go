@@ -1,10 +1,14 @@
 package controller
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"nodekeeper.dev/placement"
 	"nodekeeper.dev/placement/contract"
 )
 
@@ -36,6 +40,8 @@ type memory struct {
 	tooLarge map[types.UID]bool
 	// detailed is when only numbers or messages of a status were last written.
 	detailed map[types.UID]time.Time
+	// verdicts holds the last status that this process has written, and when.
+	verdicts map[types.UID]*verdict
 	// late holds resources about which an event was written because they are not acknowledged, and
 	// behind the pods that have not acknowledged their contracts.
 	late   map[types.UID]bool
@@ -53,6 +59,23 @@ type observation struct {
 	seen  contract.Versions
 }
 
+// verdict is a status that was written, with sorted conditions.
+type verdict struct {
+	status placement.Status
+	at     time.Time
+}
+
+func newVerdict(s placement.Status, at time.Time) *verdict {
+	s.Conditions = slices.SortedFunc(slices.Values(s.Conditions), func(a, b metav1.Condition) int { return cmp.Compare(a.Type, b.Type) })
+	return &verdict{s, at}
+}
+
+// repeats reports whether a status would be the same verdict again, which another writer has undone.
+// A nil verdict was never written.
+func (v *verdict) repeats(s placement.Status) bool {
+	return v != nil && isSameVerdict(&newVerdict(s, v.at).status, &v.status)
+}
+
 // freshness is a version of a resource that was read live or written in a pass.
 type freshness struct {
 	resourceVersion string
@@ -64,7 +87,7 @@ func newMemory() memory {
 		observed: map[string]*observation{}, fresh: map[types.UID]freshness{}, gone: map[types.UID]bool{},
 		ended: map[string]bool{}, unnamed: map[string]time.Time{}, losses: map[string]time.Time{}, durations: map[string]time.Duration{}, vigils: map[string]*vigil{},
 		failures: map[string]*failure{},
-		tooLarge: map[types.UID]bool{}, detailed: map[types.UID]time.Time{}, late: map[types.UID]bool{}, behind: map[string]*lag{}, foreign: map[string]bool{},
+		tooLarge: map[types.UID]bool{}, detailed: map[types.UID]time.Time{}, verdicts: map[types.UID]*verdict{}, late: map[types.UID]bool{}, behind: map[string]*lag{}, foreign: map[string]bool{},
 	}
 }
 

@@ -127,6 +127,11 @@ func (p *pass) forget() {
 			delete(p.foreign, pod)
 		}
 	}
+	for uid := range p.verdicts {
+		if p.byUID[uid] == nil {
+			delete(p.verdicts, uid)
+		}
+	}
 	for uid := range p.gone {
 		if !listed[uid] {
 			delete(p.gone, uid)

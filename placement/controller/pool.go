@@ -57,8 +57,8 @@ type Kind struct {
 	// PayloadPath leads to what the contracts carry to the pods.
 	PayloadPath []string
 	// StatusPath leads to the object with the fields of placement.Status. A kind with an
-	// AnnotationPrefix has only annotations there, and may have ObservedGeneration, ReadyVReplicas
-	// and Conditions.
+	// AnnotationPrefix has only annotations there, and may have readyVReplicas and conditions. The
+	// types of its conditions begin with Placement.
 	StatusPath []string
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,15 +15,16 @@ import (
 	"nodekeeper.dev/placement/ready"
 )
 
-// The fields of a status that a kind with annotations may lack.
+// The fields of a status besides the decision.
 const (
 	observedField   = "observedGeneration"
 	workingField    = "readyVReplicas"
 	conditionsField = "conditions"
 )
 
-// optionalFields are all of them.
-var optionalFields = []string{observedField, workingField, conditionsField}
+// optionalFields are those that a kind with annotations may have. Its observedGeneration belongs to
+// the kind's own controller.
+var optionalFields = []string{workingField, conditionsField}
 
 // annotationsField is the field of a status with annotations.
 const annotationsField = "annotations"
@@ -48,7 +50,7 @@ func (k *Kind) decodeStatus(u *unstructured.Unstructured) (s placement.Status, e
 	if k.AnnotationPrefix == "" {
 		s, err = decodeFields(fields)
 	} else {
-		s, err = k.decodeAnnotations(fields)
+		s, err = k.decodeAnnotations(fields, u.GetGeneration())
 	}
 	if err != nil {
 		return placement.Status{}, err
@@ -70,12 +72,13 @@ func decodeFields(fields map[string]any) (s placement.Status, err error) {
 	if err := json.Unmarshal(text, &s); err != nil {
 		return s, fmt.Errorf("%w: %w", placement.ErrMalformedStatus, err)
 	}
-	s.Conditions = decodeConditions(fields)
+	s.Conditions = decodeConditions(fields, "")
 	return s, nil
 }
 
 // decodeAnnotations decodes the annotations of a status, and the fields that it has besides.
-func (k *Kind) decodeAnnotations(fields map[string]any) (s placement.Status, err error) {
+// Conditions that do not have a generation, such as those of Knative, count for the present one.
+func (k *Kind) decodeAnnotations(fields map[string]any, generation int64) (s placement.Status, err error) {
 	values, _, err := unstructured.NestedStringMap(fields, annotationsField)
 	if err != nil {
 		return s, fmt.Errorf("%w: %w", placement.ErrMalformedStatus, err)
@@ -83,33 +86,43 @@ func (k *Kind) decodeAnnotations(fields map[string]any) (s placement.Status, err
 	if s, err = k.annotations().Decode(values); err != nil {
 		return s, err //nolint:wrapcheck // it names the annotation
 	}
-	s.ObservedGeneration, _, _ = unstructured.NestedInt64(fields, observedField) // other programs write it, too
 	working, _, _ := unstructured.NestedInt64(fields, workingField)
 	s.ReadyVReplicas = int32(min(max(working, 0), placement.MaxReplicas))
-	s.Conditions = decodeConditions(fields)
+	s.Conditions = decodeConditions(fields, k.conditionPrefix())
 	for i := range s.Conditions {
-		if c := &s.Conditions[i]; c.ObservedGeneration == 0 { // conditions of Knative do not have it
-			c.ObservedGeneration = s.ObservedGeneration
+		if c := &s.Conditions[i]; c.ObservedGeneration == 0 {
+			c.ObservedGeneration = generation
 		}
 	}
 	return s, nil
 }
 
-// isOwn reports whether a condition is one of placement.
-func isOwn(kind any) bool {
-	return kind == ready.Scheduled || kind == ready.Acknowledged || kind == ready.Ready
+// conditionPrefix is what the types of conditions begin with. A kind with annotations has conditions
+// of its own, such as Ready, which belong to its own controller.
+func (k *Kind) conditionPrefix() string {
+	if k.AnnotationPrefix == "" {
+		return ""
+	}
+	return "Placement"
 }
 
-// decodeConditions returns the conditions of placement, without malformed ones.
-func decodeConditions(fields map[string]any) (all []metav1.Condition) {
+// isOwn reports whether a condition is one of placement.
+func isOwn(kind any, prefix string) bool {
+	return kind == prefix+ready.Scheduled || kind == prefix+ready.Acknowledged || kind == prefix+ready.Ready
+}
+
+// decodeConditions returns the conditions of placement, without malformed ones, and without the
+// prefix of their types.
+func decodeConditions(fields map[string]any, prefix string) (all []metav1.Condition) {
 	list, _ := fields[conditionsField].([]any)
 	for _, one := range list {
 		values, ok := one.(map[string]any)
-		if !ok || !isOwn(values["type"]) {
+		if !ok || !isOwn(values["type"], prefix) {
 			continue
 		}
 		var c metav1.Condition
 		if text, err := json.Marshal(values); err == nil && json.Unmarshal(text, &c) == nil {
+			c.Type = strings.TrimPrefix(c.Type, prefix)
 			all = append(all, c)
 		}
 	}
@@ -132,22 +145,23 @@ func (r *resource) withStatus(s *placement.Status) (*unstructured.Unstructured, 
 	}
 	if r.kind.AnnotationPrefix == "" {
 		for _, name := range ownFields {
-			if delete(fields, name); encoded[name] != nil {
+			delete(fields, name)
+			if encoded[name] != nil {
 				fields[name] = encoded[name]
 			}
 		}
 	} else if err := r.kind.encodeAnnotations(s, fields); err != nil {
 		return nil, err
 	}
-	mergeConditions(fields, encoded)
+	mergeConditions(fields, encoded, r.kind.conditionPrefix())
 	if err := unstructured.SetNestedMap(next.Object, fields, r.kind.StatusPath...); err != nil {
 		return nil, fmt.Errorf("encoding the status: %w", err)
 	}
 	return next, nil
 }
 
-// encodeAnnotations sets the annotations of a status, and the fields that it may have besides. All
-// of them are set, so if one is missing, the kind lacks it.
+// encodeAnnotations sets the annotations of a status, and the number that work. It is always set, so
+// that it is missing only if the kind lacks it.
 func (k *Kind) encodeAnnotations(s *placement.Status, fields map[string]any) error {
 	before, _, err := unstructured.NestedStringMap(fields, annotationsField)
 	if err != nil {
@@ -157,27 +171,30 @@ func (k *Kind) encodeAnnotations(s *placement.Status, fields map[string]any) err
 	for key, value := range k.annotations().Encode(s, before) {
 		values[key] = value
 	}
-	if fields[annotationsField] = values; len(values) == 0 {
-		delete(fields, annotationsField)
+	delete(fields, annotationsField)
+	if len(values) > 0 {
+		fields[annotationsField] = values
 	}
-	fields[observedField], fields[workingField] = s.ObservedGeneration, int64(s.ReadyVReplicas)
+	fields[workingField] = int64(s.ReadyVReplicas)
 	return nil
 }
 
 // mergeConditions replaces the conditions of placement. Those of other programs stay as they are.
-func mergeConditions(fields, encoded map[string]any) {
+func mergeConditions(fields, encoded map[string]any, prefix string) {
 	before, _ := fields[conditionsField].([]any)
 	next := map[any]any{}
 	list, _ := encoded[conditionsField].([]any)
 	for _, one := range list {
 		if values, ok := one.(map[string]any); ok {
-			next[values["type"]] = one
+			kind, _ := values["type"].(string)
+			values["type"] = prefix + kind
+			next[prefix+kind] = values
 		}
 	}
 	var merged []any
 	for _, one := range before {
 		values, _ := one.(map[string]any)
-		if kind := values["type"]; isOwn(kind) {
+		if kind := values["type"]; isOwn(kind, prefix) {
 			if one = next[kind]; one == nil {
 				continue
 			}
@@ -186,11 +203,12 @@ func mergeConditions(fields, encoded map[string]any) {
 		merged = append(merged, one)
 	}
 	for _, kind := range []string{ready.Scheduled, ready.Acknowledged, ready.Ready} {
-		if one := next[kind]; one != nil {
+		if one := next[prefix+kind]; one != nil {
 			merged = append(merged, one)
 		}
 	}
-	if delete(fields, conditionsField); len(merged) > 0 {
+	delete(fields, conditionsField)
+	if len(merged) > 0 {
 		fields[conditionsField] = merged
 	}
 }
@@ -210,7 +228,7 @@ func (k *Kind) isMissing(u *unstructured.Unstructured, field string) bool {
 	fields, _, _ := unstructured.NestedFieldNoCopy(u.Object, k.StatusPath...)
 	values, _ := fields.(map[string]any)
 	if field == conditionsField {
-		return len(decodeConditions(values)) == 0
+		return len(decodeConditions(values, k.conditionPrefix())) == 0
 	}
 	return values[field] == nil
 }
@@ -224,37 +242,25 @@ func (r *resource) storable(s placement.Status) placement.Status {
 	lacks := func(field string) bool {
 		return r.kind.lacks[field] || r.status.Decision > 0 && r.kind.isMissing(r.object, field)
 	}
-	if lacks(observedField) {
-		s.ObservedGeneration = 0
-	}
 	if lacks(workingField) {
 		s.ReadyVReplicas = 0
 	}
 	if lacks(conditionsField) {
 		s.Conditions = nil
-		return s
-	}
-	s.Conditions = slices.Clone(s.Conditions)
-	hasOwn := slices.ContainsFunc(r.status.Conditions, func(c metav1.Condition) bool { return c.ObservedGeneration > 0 })
-	for i := range s.Conditions {
-		if lacks(observedField) && !hasOwn {
-			s.Conditions[i].ObservedGeneration = 0
-		}
 	}
 	return s
 }
 
 // isSameDecision reports whether two statuses have the same decision.
 func isSameDecision(a, b *placement.Status) bool {
-	return a.Decision == b.Decision && a.ObservedGeneration == b.ObservedGeneration &&
-		isSameShares(a.Placement, b.Placement) && isSameShares(a.Releasing, b.Releasing)
+	return a.Decision == b.Decision && isSameShares(a.Placement, b.Placement) && isSameShares(a.Releasing, b.Releasing)
 }
 
 func isSameShares(a, b []placement.Placement) bool { return equality.Semantic.DeepEqual(a, b) }
 
-// isSameVerdict reports whether two lists of conditions differ in their messages at most.
-func isSameVerdict(a, b []metav1.Condition) bool {
-	return slices.EqualFunc(a, b, func(x, y metav1.Condition) bool {
+// isSameVerdict reports whether two statuses say the same, apart from numbers, messages and times.
+func isSameVerdict(a, b *placement.Status) bool {
+	return a.ObservedGeneration == b.ObservedGeneration && slices.EqualFunc(a.Conditions, b.Conditions, func(x, y metav1.Condition) bool {
 		return x.Type == y.Type && x.Status == y.Status && x.Reason == y.Reason && x.ObservedGeneration == y.ObservedGeneration
 	})
 }

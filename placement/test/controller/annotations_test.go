@@ -2,6 +2,7 @@ package controller_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -30,7 +31,8 @@ func (w *world) annotated(kind schema.GroupVersionKind, name, replicas string) *
 	return o
 }
 
-// annotatedStatus returns the annotations of a status, their meaning, and the reason of Ready.
+// annotatedStatus returns the annotations of a status, what they say, and the reason of
+// PlacementReady.
 func (w *world) annotatedStatus(t require.TestingT, o *unstructured.Unstructured) (all map[string]string, s placement.Status, reason string) {
 	require.NoError(t, w.Get(w.t.Context(), client.ObjectKeyFromObject(o), o))
 	all, _, err := unstructured.NestedStringMap(o.Object, "status", "annotations")
@@ -40,7 +42,7 @@ func (w *world) annotatedStatus(t require.TestingT, o *unstructured.Unstructured
 	list, _, err := unstructured.NestedSlice(o.Object, "status", "conditions")
 	require.NoError(t, err)
 	for _, one := range list {
-		if one, ok := one.(map[string]any); ok && one["type"] == "Ready" {
+		if one, ok := one.(map[string]any); ok && one["type"] == "PlacementReady" {
 			reason, _ = one["reason"].(string)
 		}
 	}
@@ -73,8 +75,10 @@ func TestKindWithAnnotations(t *testing.T) {
 	require.NotNil(t, e)
 	assert.JSONEq(t, `{"broker":"default"}`, string(e.Payload))
 
-	// The other program of the kind sets the upper limit, a condition and annotations of its own.
-	w.patchStatus(o, `{"status":{"annotations":{"mine":"1","`+prefix+`/scheduler.placeable.MaxAllowedVReplicas":"3"},"conditions":[{"type":"BrokerReady","status":"True","severity":"Info"}]}}`)
+	// The other program of the kind sets the upper limit, and annotations, conditions and an observed
+	// generation of its own.
+	w.patchStatus(o, `{"status":{"observedGeneration":17,"annotations":{"mine":"1","`+prefix+`/scheduler.placeable.MaxAllowedVReplicas":"3"},"conditions":[`+
+		`{"type":"BrokerReady","status":"True","severity":"Info"},{"type":"Ready","status":"False"}]}}`)
 	w.awaitAnnotated(o, 3, "Ready")
 	all, s, _ := w.annotatedStatus(t, o)
 	assert.Equal(t, "1", all["mine"])
@@ -82,7 +86,11 @@ func TestKindWithAnnotations(t *testing.T) {
 	conditions, _, err := unstructured.NestedSlice(o.Object, "status", "conditions")
 	require.NoError(t, err)
 	assert.Equal(t, map[string]any{"type": "BrokerReady", "status": "True", "severity": "Info"}, conditions[0])
-	assert.Len(t, conditions, 4)
+	assert.Equal(t, map[string]any{"type": "Ready", "status": "False"}, conditions[1])
+	assert.Len(t, conditions, 5)
+	observed, _, err := unstructured.NestedInt64(o.Object, "status", "observedGeneration")
+	require.NoError(t, err)
+	assert.EqualValues(t, 17, observed)
 	w.assertCalm(o)
 
 	w.patch(o, `{"metadata":{"annotations":{"%s/replicas":"two"}}}`, prefix)
@@ -111,6 +119,47 @@ func TestKindWithAnnotationsOnly(t *testing.T) {
 	require.EventuallyWithT(t, func(t *assert.CollectT) {
 		assert.Zero(t, w.scrape(t)[`placement_vreplicas{pool="worker",state="wanted"}`])
 	}, patience, period)
+}
+
+// TestVerdictsThatAnotherWriterUndoes are written again, but not as fast as the two can.
+func TestVerdictsThatAnotherWriterUndoes(t *testing.T) {
+	t.Parallel()
+	for name, kind := range map[string]string{"queue": "Ready", "trigger": "PlacementReady"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, twoKinds)
+			w.pod("w-0", long)
+			o := w.queue("orders", 1)
+			if name == "trigger" {
+				o = w.annotated(trigger, "clicks", "1")
+			}
+			reason := func() string {
+				require.NoError(t, w.Get(t.Context(), client.ObjectKeyFromObject(o), o))
+				list, _, err := unstructured.NestedSlice(o.Object, "status", "conditions")
+				require.NoError(t, err)
+				for _, one := range list {
+					if one, ok := one.(map[string]any); ok && one["type"] == kind {
+						reason, _ := one["reason"].(string)
+						return reason
+					}
+				}
+				return ""
+			}
+			require.Eventually(t, func() bool { return reason() == "Ready" }, patience, period)
+			writes, began := 0, time.Now()
+			for writes < 2 { // it takes ten seconds until the second one
+				if reason() == "Ready" {
+					writes++
+					w.patchStatus(o, `{"status":{"conditions":[{"type":"`+kind+`","status":"Unknown","reason":"Mine","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`)
+				}
+				require.Less(t, time.Since(began), patience)
+				time.Sleep(period)
+			}
+			assert.Greater(t, time.Since(began), 5*time.Second)
+			require.Eventually(t, func() bool { return reason() == "Ready" }, patience, period)
+			w.assertCalm(o)
+		})
+	}
 }
 
 // TestMalformedAnnotationKeepsTheWork: it is named in the log, and nothing is guessed.
