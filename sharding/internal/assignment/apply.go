@@ -15,7 +15,6 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"nodekeeper.dev/sharding/api/v1alpha1"
-	"nodekeeper.dev/sharding/internal/handover"
 	"nodekeeper.dev/sharding/internal/place"
 )
 
@@ -108,7 +107,7 @@ func (t *tracker) apply(ctx context.Context, v *view, key types.NamespacedName, 
 	case undrain:
 		return t.writeAndForget(ctx, m, change{labels: map[string]*string{t.keys.drain: nil}})
 	case park:
-		return t.park(ctx, m, s.to)
+		return t.park(ctx, m, s)
 	case moveChildren:
 		t.of.children.add(move{of: t, main: m, to: s.to})
 	case awaitMove:
@@ -189,9 +188,7 @@ func (t *tracker) assign(ctx context.Context, m *metav1.PartialObjectMetadata, s
 		return nil
 	}
 	t.of.metrics.moved(t, s.why)
-	if s.why == handover.Forced {
-		t.of.event(corev1.EventTypeWarning, "Forced", "%s %s was assigned to shard %s although shard %s had not released it", t.mapping.GroupVersionKind.Kind, keyFor(m), s.to, m.Labels[t.keys.shard])
-	}
+	t.reportForced(m, s)
 	return nil
 }
 
@@ -214,9 +211,22 @@ func (t *tracker) startDrain(ctx context.Context, v *view, m *metav1.PartialObje
 	return nil
 }
 
-// park takes an object from its dead shard without assigning it, so that its children can move.
-func (t *tracker) park(ctx context.Context, m *metav1.PartialObjectMetadata, to string) error {
-	return t.writeAndForget(ctx, m, change{labels: map[string]*string{t.keys.shard: nil, t.keys.drain: &to}})
+// park takes an object from its shard, which is dead or late, without assigning it, so that its
+// children can move.
+func (t *tracker) park(ctx context.Context, m *metav1.PartialObjectMetadata, s step) error {
+	if err := t.writeAndForget(ctx, m, change{labels: map[string]*string{t.keys.shard: nil, t.keys.drain: &s.to}}); err != nil {
+		return err
+	}
+	t.reportForced(m, s)
+	return nil
+}
+
+// reportForced reports a step that has taken an object from a live shard.
+func (t *tracker) reportForced(m *metav1.PartialObjectMetadata, s step) {
+	if s.premise != isFenced {
+		return
+	}
+	t.of.event(corev1.EventTypeWarning, "Forced", "%s %s was taken from shard %s, which had not released it in time, and goes to shard %s", t.mapping.GroupVersionKind.Kind, keyFor(m), m.Labels[t.keys.shard], s.to)
 }
 
 // follow assigns a child to the shard of the object that controls it. If that object's shard is

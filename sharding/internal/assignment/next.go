@@ -107,10 +107,13 @@ func (k *kind) next(m *metav1.PartialObjectMetadata, o object, s situation) (ste
 func (k *kind) nextOfMain(m *metav1.PartialObjectMetadata, o object, s situation) (step, object) {
 	o.life = o.lifeOf(m.UID)
 	if s.view.live[m.Labels[k.keys.shard]] {
-		o.life.isOfDead, o.life.children = false, childrenMove{} // the shard can create more children
+		o.life.taken, o.life.children = "", childrenMove{} // the shard can create more children
 	}
 	d := k.decide(m, o.life, s)
 	next := step{to: d.Shard, why: d.Why}
+	if d.Why == handover.Forced {
+		next.premise = isFenced
+	}
 	switch d.Action {
 	case handover.Keep:
 		next.do = rest
@@ -119,18 +122,18 @@ func (k *kind) nextOfMain(m *metav1.PartialObjectMetadata, o object, s situation
 		}
 	case handover.Assign:
 		next.do, next.versions = assign, o.life.children.versions
-		if d.Why == handover.Forced {
-			next.premise = isFenced
-		}
-		if o.life.isOfDead {
-			next.why = handover.Dead
+		if o.life.taken != "" {
+			next.why = o.life.taken
 		}
 	case handover.Drain:
 		next.do = startDrain
 	case handover.Undrain:
 		next.do = undrain
 	case handover.Park:
-		next.do, o.life.isOfDead, o.life.drain = park, true, drain{}
+		next.do, o.life.taken = park, d.Why
+		if d.Why == handover.Dead {
+			o.life.drain = drain{}
+		}
 	case handover.MoveChildren:
 		next = nextOfChildren(&o.life.children, next, s)
 	case handover.Wait:

@@ -105,11 +105,12 @@ func TestNextStepOfEachState(t *testing.T) {
 		"parked, its children are elsewhere":      {parked("web-0"), of(life{children: moved}), s.situation, step{do: moveChildren, to: "web-0", why: handover.Released}, of(life{children: childrenMove{to: "web-0"}})},
 		"parked for a dead shard":                 {parked("web-9"), object{}, s.situation, step{do: startDrain, to: to, why: handover.Released}, object{}},
 		"parked, without shards":                  {parked("web-9"), object{}, empty, step{do: rest}, object{}},
-		"at a dead shard":                         {at("web-2"), object{}, s.situation, step{do: park, premise: isGone, to: to, why: handover.Dead}, of(life{isOfDead: true})},
-		"parked as its shard was dead":            {parked(to), of(life{isOfDead: true, children: moved}), s.situation, step{do: assign, to: to, why: handover.Dead, versions: moved.versions}, of(life{isOfDead: true, children: moved})},
+		"at a dead shard":                         {at("web-2"), object{}, s.situation, step{do: park, premise: isGone, to: to, why: handover.Dead}, of(life{taken: handover.Dead})},
+		"parked as its shard was dead":            {parked(to), of(life{taken: handover.Dead, children: moved}), s.situation, step{do: assign, to: to, why: handover.Dead, versions: moved.versions}, of(life{taken: handover.Dead, children: moved})},
+		"parked by force":                         {parked(to), of(life{taken: handover.Forced, children: moved}), s.situation, step{do: assign, to: to, why: handover.Forced, versions: moved.versions}, of(life{taken: handover.Forced, children: moved})},
 		"at a dead shard, without shards":         {at("web-2"), object{}, empty, step{do: rest}, object{}},
 		"at a live shard, which creates children": {at(to), of(life{children: moved}), s.situation, step{do: rest}, object{}},
-		"of another UID":                          {at("web-0"), object{life: life{uid: "before", isOfDead: true, children: moved}}, s.situation, step{do: startDrain, to: to, why: balance}, object{}},
+		"of another UID":                          {at("web-0"), object{life: life{uid: "before", taken: handover.Dead, children: moved}}, s.situation, step{do: startDrain, to: to, why: balance}, object{}},
 		"older than the latest version":           {at("web-0"), object{latest: "11"}, s.situation, step{do: catchUp}, object{latest: "11"}},
 		"as the latest version":                   {at(to), object{latest: "10"}, s.situation, step{do: rest}, object{}},
 		"of a resource that is not labelled":      {at("web-0"), object{}, other, step{do: wait}, object{}},
@@ -189,7 +190,7 @@ func TestDrainIsTimedFromItsFirstVersion(t *testing.T) {
 	assert.Equal(t, life{uid: "u", drain: drain{to: "web-2", since: later}}, known.drained("web-2", "u", later).life)
 	assert.Equal(t, life{uid: "new", drain: drain{to: "web-1", since: later}}, known.drained("web-1", "new", later).life)
 	assert.True(t, known.undrained("u").isEmpty())
-	dead := object{life: life{uid: "u", isOfDead: true}}
+	dead := object{life: life{uid: "u", taken: handover.Dead}}
 	assert.Equal(t, dead, dead.drained("web-1", "u", later), "no shard has to release it")
 	assert.Equal(t, known, known.undrained("before"))
 }
@@ -209,7 +210,11 @@ func TestForceActsOnlyBehindAFence(t *testing.T) {
 	ring.Status.Conditions = []metav1.Condition{{Type: place.FenceInstalled, Status: metav1.ConditionTrue, Reason: place.FenceWorks}}
 	late.life.drain.isLate = true
 	got, _ = s.main.next(s.version(draining("web-0", to)), late, s.situation)
-	assert.Equal(t, step{do: assign, premise: isFenced, to: to, why: handover.Forced}, got, "with a fence, also after the report")
+	assert.Equal(t, step{do: park, premise: isFenced, to: to, why: handover.Forced}, got, "with a fence, also after the report")
+	alone := s.main
+	alone.main = &v1alpha1.Resource{GroupResource: secrets}
+	got, _ = alone.next(s.version(draining("web-0", to)), late, s.situation)
+	assert.Equal(t, step{do: assign, premise: isFenced, to: to, why: handover.Forced}, got, "it has no children")
 	assert.False(t, (&view{ring: ring}).decidesLike(before), "late objects are looked at again")
 
 	for _, works := range []bool{true, false} {

@@ -6,6 +6,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"nodekeeper.dev/sharding/internal/handover"
 )
 
 // object is what this process knows of one object besides the version that a watch shows. It is a
@@ -28,11 +30,15 @@ type life struct {
 	uid types.UID
 	// drain is the drain that the watch shows, or the zero value.
 	drain drain
-	// isOfDead is set if this process has parked the object, because its shard is dead.
-	isOfDead bool
+	// taken is why this process has parked the object: because its shard is dead, or by force. It is ""
+	// if the shard has released the object.
+	taken handover.Why
 	// children describe the move of its children before it.
 	children childrenMove
 }
+
+// isOfDead reports whether this process has parked the object because its shard is dead.
+func (l life) isOfDead() bool { return l.taken == handover.Dead }
 
 // drain is the drain of an object to a shard.
 type drain struct {
@@ -70,7 +76,7 @@ type release struct {
 // isEmpty reports whether nothing is known that must be remembered.
 func (o object) isEmpty() bool {
 	l := o.life
-	return o.found == nil && o.latest == "" && o.released.shard == "" && l.drain == (drain{}) && !l.isOfDead && l.children.to == ""
+	return o.found == nil && o.latest == "" && o.released.shard == "" && l.drain == (drain{}) && l.taken == "" && l.children.to == ""
 }
 
 // lifeOf returns what is known of the object with this UID.
@@ -84,7 +90,7 @@ func (o object) lifeOf(uid types.UID) life {
 // drained returns the object after the watch of drains has shown a version of it.
 func (o object) drained(to string, uid types.UID, now time.Time) object {
 	o.life = o.lifeOf(uid)
-	if o.life.isOfDead {
+	if o.life.isOfDead() {
 		return o // no shard has to release it
 	}
 	if o.life.drain.to != to || o.life.drain.since.IsZero() {
@@ -96,7 +102,7 @@ func (o object) drained(to string, uid types.UID, now time.Time) object {
 // undrained returns the object after the watch of drains has shown that it is not drained any more.
 func (o object) undrained(uid types.UID) object {
 	if o.life.uid == uid {
-		o.life.drain, o.life.isOfDead = drain{}, false
+		o.life.drain, o.life.taken = drain{}, ""
 	}
 	return o
 }

@@ -11,7 +11,7 @@ func (t *tracker) pending(v *view) (unassigned, found int) {
 	defer t.mu.Unlock()
 	if t.watches.orphans != nil && t.main != nil {
 		for _, m := range t.watches.orphans.list() {
-			isParked := m.Labels[t.keys.drain] != "" && !t.objects[keyFor(m)].lifeOf(m.UID).isOfDead
+			isParked := m.Labels[t.keys.drain] != "" && !t.objects[keyFor(m)].lifeOf(m.UID).isOfDead()
 			if !isParked && v.selects(t.mapping, m) {
 				unassigned++
 			}

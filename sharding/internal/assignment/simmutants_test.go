@@ -12,7 +12,7 @@ type mutant struct {
 
 	ignoresLeases, ignoresDeadlines, patchesBlindly, neverResyncs, takesEarly     bool
 	actsPastLease, returnsAtOnce, startsWhileDrained, forgetsSent, trustsOldCache bool
-	acknowledgesEarly, releasesAnyVersion                                         bool
+	acknowledgesEarly, releasesAnyVersion, forcesUnfenced                         bool
 }
 
 var mutants = map[string]mutant{ //nolint:gochecknoglobals // a constant
@@ -23,6 +23,7 @@ var mutants = map[string]mutant{ //nolint:gochecknoglobals // a constant
 	"write: without a test of labels":                             {breaks: errS2, patchesBlindly: true},
 	"resync: never":                                               {breaks: errS3, neverResyncs: true, settles: true},
 	"death: after a second":                                       {breaks: errS5, narrow: single, takesEarly: true},
+	"force: without a fence":                                      {breaks: errS5, narrow: func(s *settings) { s.forces = true }, forcesUnfenced: true},
 	"children: where they are is forgotten":                       {settles: true, breaks: errS3, knows: func(o object) object { o.life.children.isDone = false; return o }},
 	"children: they are where they were":                          {breaks: errS4, knows: func(o object) object { o.life.children.isDone = o.life.children.to != ""; return o }},
 	"shard: acts past its Lease":                                  {breaks: errS1, narrow: single, actsPastLease: true},

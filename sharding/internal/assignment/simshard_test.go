@@ -173,6 +173,9 @@ func (s *shard) start(name string) {
 			return
 		}
 	}
+	if s.settings.forces && !s.owns(s.world.get(id{false, name})) {
+		return // the object was taken, which the cache does not show yet, and the fence refuses all writes
+	}
 	for _, other := range s.shards {
 		if p, isWorking := other.work[name]; isWorking && p.uid == m.UID && !s.world.now.After(other.until) {
 			s.world.breaks(errS1, "%s begins to act on %s, on which %s acts", s.name(), name, other.name())

@@ -39,7 +39,7 @@ type sharder struct {
 	// sightings are what the process has seen of the Leases.
 	sightings [shardCount]sighting
 	// busy counts the answers of the API server for which the process waits. isReading is set while it
-	// reads a Lease, for all objects that need the answer, and isMoving while it moves children.
+	// reads a Lease or checks the fence, for all objects that need the answer, and isMoving while it moves children.
 	busy                int
 	isReading, isMoving bool
 }
@@ -55,7 +55,7 @@ type sighting struct {
 func (s *sharder) restart() {
 	*s = sharder{simulation: s.simulation, name: s.name}
 	c := &Controller{
-		Leases: leaseReader{s}, Dialect: ring.Dialect{Prefix: v1alpha1.DefaultPrefix}, Recorder: noEvents{}, Metadata: getter{},
+		Leases: leaseReader{s}, Fenced: s.fenced, Dialect: ring.Dialect{Prefix: v1alpha1.DefaultPrefix}, Recorder: noEvents{}, Metadata: getter{},
 		SyncPeriod: 10 * time.Second, Concurrency: 1, metrics: s.metrics, clock: func() time.Time { return s.world.now },
 	}
 	a := &assigner{
@@ -403,7 +403,12 @@ func (s *sharder) checkTaken(m *metav1.PartialObjectMetadata, to change) {
 		return
 	}
 	for _, p := range s.shards {
-		if at, isWorking := p.work[m.Name]; isWorking && p.owns(m) && at.uid == m.UID && !s.world.now.After(p.until) {
+		at, isWorking := p.work[m.Name]
+		switch {
+		case !isWorking || !p.owns(m) || at.uid != m.UID:
+		case s.world.isFenced && m.Labels[drainKey] != "":
+			delete(p.work, m.Name) // the fence refuses the rest of the passage
+		case !s.world.now.After(p.until):
 			s.world.breaks(errS5, "%s takes %s", s.name, describe(m))
 		}
 	}
@@ -452,6 +457,14 @@ func (s *sharder) wait() {
 	s.busy++
 	s.interleave()
 	s.busy--
+}
+
+// fenced reports whether the API server refuses a dry run.
+func (s *sharder) fenced(context.Context, *v1alpha1.ClusterRing) (bool, error) {
+	s.isReading = true
+	defer func() { s.isReading = false }()
+	s.wait()
+	return s.world.isFenced || s.mutant.forcesUnfenced, nil
 }
 
 // leaseReader reads Leases for a process.

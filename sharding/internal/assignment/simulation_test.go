@@ -24,16 +24,19 @@ func mainName(i int) string { return "m" + strconv.Itoa(i) }
 // faults, in 64.
 type settings struct {
 	children, policy bool
-	mains, maxMoves  int
-	refused, stale   int
-	lost             int
-	late             int
-	kills, freezes   int
-	settles          bool
+	// forces is set if the ring has onTimeout Force.
+	forces          bool
+	mains, maxMoves int
+	refused, stale  int
+	lost            int
+	late            int
+	kills, freezes  int
+	settles         bool
 }
 
 func (s *settings) draw(c *schedules.Choices) {
 	s.children, s.policy = c.Next(4) != 3, c.Next(2) == 0
+	s.forces = c.Also(4) == 3
 	s.mains, s.maxMoves = []int{1, 1, 2, 3}[c.Next(4)], 1+c.Next(3)
 	s.refused, s.lost, s.late = []int{0, 4, 12}[c.Next(3)], []int{0, 4, 12}[c.Next(3)], []int{0, 4, 12}[c.Next(3)]
 	s.kills, s.freezes = []int{0, 1, 4}[c.Next(3)], []int{0, 8, 24}[c.Next(3)]
@@ -157,6 +160,7 @@ func (s *simulation) leading() *sharder {
 func (s *simulation) passTime() {
 	seconds := []int{1, 1, 1, 2, 3, 8, 12, 31}[s.choices.Next(8)]
 	s.world.now = s.world.now.Add(time.Duration(seconds) * time.Second)
+	s.world.isFenced = s.world.isFenced || s.settings.forces && s.choices.Also(4) == 0
 	frozen := -1
 	if s.choices.Happens(s.settings.freezes) {
 		frozen = s.choices.Next(shardCount + len(s.sharders))
@@ -360,16 +364,20 @@ func (s *ringScene) ring(of settings) *v1alpha1.ClusterRing {
 	r.Spec.Resources = []v1alpha1.Resource{main}
 	r.Spec.Handover.MaxConcurrentMoves = int32(of.maxMoves)
 	r.Spec.Handover.DrainTimeout = &metav1.Duration{Duration: time.Minute}
+	if of.forces { // the status can be out of date; see world.isFenced
+		r.Spec.Fence, r.Spec.Handover.OnTimeout, r.Spec.Handover.DrainTimeout.Duration = v1alpha1.FenceDeny, v1alpha1.Force, 5*time.Second
+		r.Status.Conditions = []metav1.Condition{{Type: place.FenceInstalled, Status: metav1.ConditionTrue, Reason: place.FenceWorks, ObservedGeneration: 1}}
+	}
 	r.Status.LabelledResources = []v1alpha1.GroupResource{secrets, configMaps}
 	if of.policy {
-		r.Status.Conditions = []metav1.Condition{{Type: conditionAdmission, Status: metav1.ConditionTrue, Reason: policyInstalled}}
+		r.Status.Conditions = append(r.Status.Conditions, metav1.Condition{Type: conditionAdmission, Status: metav1.ConditionTrue, Reason: policyInstalled})
 	}
 	return r
 }
 
 // view returns the view of a ring with the shards in the table, and others that have joined.
 func (s *ringScene) view(of settings, table, joined int) *view {
-	key := viewKey{settings{children: of.children, policy: of.policy, maxMoves: of.maxMoves}, table, joined}
+	key := viewKey{settings{children: of.children, policy: of.policy, forces: of.forces, maxMoves: of.maxMoves}, table, joined}
 	v := s.views[key]
 	if v != nil {
 		return v

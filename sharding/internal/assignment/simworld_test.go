@@ -28,6 +28,9 @@ type world struct {
 	table, tableVersion int
 	// leadUntil is when the Lease of the leading sharder ends.
 	leadUntil time.Time
+	// isFenced is set if the API server refuses writes of shards to objects without their label, and
+	// never cleared.
+	isFenced bool
 	// late are writes that have not arrived yet.
 	late   []lateWrite
 	writes int
@@ -287,7 +290,7 @@ var (
 	errS3 = errors.New("S3: in the end, every object is where the table places it, and nothing is written any more")
 	errS4 = errors.New("S4: an object is assigned with the last versions of the children that have moved before it")
 	errS6 = errors.New("S6: nothing is remembered of objects at rest")
-	errS5 = errors.New("S5: no object is taken from a shard that acts on it")
+	errS5 = errors.New("S5: no object is taken from a shard that acts on it, unless a fence refuses its writes")
 )
 
 var errRefused = errors.New("the API server is not reachable")

@@ -184,7 +184,7 @@ func (t *tracker) onDrain(m *metav1.PartialObjectMetadata, exists bool) {
 		isOfDead := false
 		t.change(key, func(o object) object {
 			o = o.drained(m.Labels[t.keys.drain], m.UID, t.of.now())
-			isOfDead = o.life.isOfDead
+			isOfDead = o.life.isOfDead()
 			return o
 		})
 		if !isOfDead { // objects of dead shards must not wait for others, nor others for them

@@ -54,12 +54,13 @@ func TestDecide(t *testing.T) {
 		"drained to a third, while too many move":            {object{Shard: "a", Drain: "c"}, b, full, handover.Decision{Action: handover.Drain, Shard: "b", Why: handover.Balance}},
 		"draining":                                           {object{Shard: "a", Drain: "b", DrainedFor: time.Second}, b, full, handover.Decision{Action: handover.Wait, Shard: "b", Why: handover.Balance, After: 59 * time.Second}},
 		"draining for too long":                              {object{Shard: "a", Drain: "b", DrainedFor: time.Minute}, b, rules(), handover.Decision{Action: handover.Wait, Shard: "b", Why: handover.Balance, IsLate: true}},
-		"draining for too long, forced":                      {object{Shard: "a", Drain: "b", DrainedFor: time.Minute}, b, force, handover.Decision{Action: handover.Assign, Shard: "b", Why: handover.Forced, IsLate: true}},
-		"parked":                                             {object{Drain: "b", ChildrenMoved: true}, b, rules(), handover.Decision{Action: handover.Assign, Shard: "b", Why: handover.Released}},
-		"parked, with children":                              {object{Drain: "b"}, b, rules(), handover.Decision{Action: handover.MoveChildren, Shard: "b", Why: handover.Released}},
-		"parked for a third":                                 {object{Drain: "c", ChildrenMoved: true}, b, rules(), handover.Decision{Action: handover.Assign, Shard: "c", Why: handover.Released}},
-		"parked for a dead shard":                            {object{Drain: "x", ChildrenMoved: true}, b, rules(), handover.Decision{Action: handover.Drain, Shard: "b", Why: handover.Released}},
-		"parked for a dead shard, no other":                  {object{Drain: "x"}, handover.Place{}, rules(), handover.Decision{}},
+		"draining for too long, forced":                      {object{Shard: "a", Drain: "b", DrainedFor: time.Minute, ChildrenMoved: true}, b, force, handover.Decision{Action: handover.Assign, Shard: "b", Why: handover.Forced, IsLate: true}},
+		"draining for too long, forced, with children":       {object{Shard: "a", Drain: "b", DrainedFor: time.Minute}, b, force, handover.Decision{Action: handover.Park, Shard: "b", Why: handover.Forced, IsLate: true}},
+		"parked":                            {object{Drain: "b", ChildrenMoved: true}, b, rules(), handover.Decision{Action: handover.Assign, Shard: "b", Why: handover.Released}},
+		"parked, with children":             {object{Drain: "b"}, b, rules(), handover.Decision{Action: handover.MoveChildren, Shard: "b", Why: handover.Released}},
+		"parked for a third":                {object{Drain: "c", ChildrenMoved: true}, b, rules(), handover.Decision{Action: handover.Assign, Shard: "c", Why: handover.Released}},
+		"parked for a dead shard":           {object{Drain: "x", ChildrenMoved: true}, b, rules(), handover.Decision{Action: handover.Drain, Shard: "b", Why: handover.Released}},
+		"parked for a dead shard, no other": {object{Drain: "x"}, handover.Place{}, rules(), handover.Decision{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -138,6 +138,9 @@ func (q *question) next(d handover.Decision) string {
 		}
 		return "the sharder assigns it to " + d.Shard
 	case handover.Park:
+		if d.Why == handover.Forced {
+			return "the drain timeout has passed: the sharder takes the object from its shard, moves its children, and then assigns it to " + d.Shard
+		}
 		return "the sharder parks it, moves its children, and then assigns it to " + d.Shard
 	case handover.MoveChildren:
 		return "the sharder moves its children, and then assigns it to " + d.Shard
