@@ -73,6 +73,7 @@ func (p *pass) see() {
 	p.contracts = p.loop.contracts.all()
 	for pod, v := range p.contracts {
 		p.observe(pod, v, false)
+		delete(p.foreign, pod) // it has the label of the pool now
 	}
 	for pod := range p.observed {
 		if p.contracts[pod] == nil {

@@ -92,6 +92,24 @@ func TestMetricsAndEventsOfPodsThatDoNotAcknowledge(t *testing.T) {
 	w.await("orders", "Ready", "Ready")
 }
 
+// TestConfigMapThatGetsItsLabelBack: the label was removed by mistake, and the event shows that.
+func TestConfigMapThatGetsItsLabelBack(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "")
+	p := w.pod("w-0", long)
+	w.queue("orders", 2)
+	w.await("orders", "Ready", "Ready")
+	cm := p.configMap(t)
+	w.patch(cm, `{"metadata":{"labels":{%q:null}}}`, contract.PoolLabel)
+	w.awaitEvent("ConfigMap", "w-0", "ForeignObject", "Warning: ")
+	w.awaitMetrics(map[string]float64{`pods{pool="worker",state="leaving"}`: 1})
+	w.patch(cm, `{"metadata":{"labels":{%q:%q}}}`, contract.PoolLabel, pool)
+	w.awaitMetrics(map[string]float64{`pods{pool="worker",state="leaving"}`: 0, `pods{pool="worker",state="open"}`: 1})
+	w.queue("mails", 1)
+	w.await("mails", "Ready", "Ready")
+	w.await("orders", "Ready", "Ready")
+}
+
 func TestForeignConfigMapIsKept(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "")
