@@ -42,7 +42,8 @@ type Input struct {
 	Placed []Placed
 	// Overlap lets the former owner of an index work until the new one does.
 	Overlap bool
-	// Owners returns the views of other incarnations. It is required only for Overlap.
+	// Owners returns the views of other incarnations, if these renew their Leases. It is required only
+	// for Overlap.
 	Owners func(incarnation string) (*View, bool)
 	// Most is the maximum size of the contract in bytes. If zero, it is MaxBytes.
 	Most int

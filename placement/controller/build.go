@@ -149,10 +149,12 @@ func (p *pass) input(pod string, naming map[string][]*version[*resource]) *contr
 	return in
 }
 
-// contracted returns the view of the pod whose contract is for an incarnation.
+// contracted returns the view of the pod whose contract is for an incarnation, if that one renews
+// its Lease: the contract and the acknowledgement of one that has ended stay as they are.
 func (p *pass) contracted(incarnation string) (*contract.View, bool) {
 	pod, ok := p.contractors[incarnation]
-	if !ok {
+	m := p.members[pod]
+	if !ok || m == nil || m.parsed.holder != incarnation || !p.isHeld(m) {
 		return nil, false
 	}
 	return p.view(pod), true

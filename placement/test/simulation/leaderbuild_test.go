@@ -45,6 +45,10 @@ func (l *leader) input(name int, incarnation string) *contract.Input {
 	in := &contract.Input{Incarnation: incarnation, View: l.view(name), Overlap: l.settings.overlap}
 	in.Owners = func(owner string) (*contract.View, bool) {
 		for other := range pods {
+			le := l.lease(other)
+			if le == nil || le.holder != owner || l.clock()-l.sighting[other].at >= leaseDuration {
+				continue // it may have ended
+			}
 			if v := l.view(other); v.Contract.Incarnation == owner {
 				return v, true
 			}

@@ -49,6 +49,44 @@ func TestMoveDoesNotInterruptAPodThatHasEnded(t *testing.T) {
 	assert.NoError(t, s.world.broken, strings.Join(s.world.trace, "\n"))
 }
 
+// Pod 1 has acknowledged the vreplica, and ends before the contract of pod 0 is written. It is
+// awaited, so it stays the owner, and pod 0 works on until pod 1 works again.
+func TestMoveWaitsForAnOwnerThatWorks(t *testing.T) {
+	awaited := func(s *settings) {
+		smallOverlap(s)
+		s.patience = true
+	}
+	steps := []step{
+		acts(pod0),
+		acts(pod1),
+		decides(leader1),
+		builds(leader1, pod0),
+		acts(pod0),
+		leavesOrReturns(pod0),
+		decides(leader1),
+		builds(leader1, pod1),
+		acts(pod1),
+	}
+	for name, tc := range map[string]struct {
+		then    []step
+		entries int
+	}{
+		"it works": {nil, 0},
+		"it ends":  {[]step{isTerminating(pod1), acts(pod1), acts(pod1), decides(leader1)}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := playWith(awaited, &mutant{}, slices.Concat(steps, tc.then, []step{watches(leader1), builds(leader1, pod0)}))
+			trace := strings.Join(s.world.trace, "\n")
+			require.NoError(t, err, trace)
+			c := s.world.contract(pod0).contract
+			require.Len(t, c.Entries, 1, trace)
+			assert.Len(t, c.Entries[0].Replicas, tc.entries, trace)
+			s.settle()
+			assert.NoError(t, s.world.broken, strings.Join(s.world.trace, "\n"))
+		})
+	}
+}
+
 // A pod that is not working at the moment, or that is terminating, has something to lose as long as
 // its Lease names its incarnation.
 func TestMoveInterruptsAPodThatMayGoOn(t *testing.T) {

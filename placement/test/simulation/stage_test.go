@@ -207,6 +207,17 @@ func lateWritesArrive(s *stage) {
 func crashes(who int) step  { return func(s *stage) { s.processes[who].crash() } }
 func isFrozen(who int) step { return func(s *stage) { s.processes[who].frozen = true } }
 
+// watches lets a leader look at the Leases of all pods.
+func watches(who int) step {
+	return func(s *stage) {
+		l := s.at(who)
+		for name := range s.settings.pods {
+			l.watch(name)
+			l.sends()
+		}
+	}
+}
+
 // timePasses lets a leader watch the Leases for longer than a takeover takes, while processes renew
 // theirs.
 func timePasses(who int) step {
