@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/client-go/util/flowcontrol"
 
 	"nodekeeper.dev/placement/contract"
 	"nodekeeper.dev/placement/ready"
@@ -35,6 +37,32 @@ func TestCorrectedTimeIsStored(t *testing.T) {
 	acknowledged.LastTransitionTime = metav1.Unix(1000, 0) // as it is stored
 	r.status = *status.DeepCopy()
 	assert.False(t, p.report(v, &status), "it is stored")
+}
+
+// TestLateResourceIsAnnounced once it was not acknowledged for 30 seconds, however long it was not
+// acknowledged for other reasons.
+func TestLateResourceIsAnnounced(t *testing.T) {
+	t.Parallel()
+	events := record.NewFakeRecorder(10)
+	l := newLoop(nil, Pool{}, nil)
+	l.events = &reporter{events, flowcontrol.NewFakeAlwaysRateLimiter()}
+	v := &version[*resource]{uid: "q", parsed: parsed(t, `{}`)}
+	begin := time.Unix(1000, 0)
+	at := func(after time.Duration, reason string) (due time.Duration) {
+		p := &pass{loop: l, now: begin.Add(after)}
+		p.announceLate(v, []metav1.Condition{{Type: ready.Acknowledged, Reason: reason, LastTransitionTime: metav1.NewTime(begin)}})
+		return p.due
+	}
+	assert.Zero(t, at(0, ready.PodLost))
+	assert.Equal(t, 30*time.Second, at(31*time.Second, ready.NotAcknowledged))
+	assert.Equal(t, time.Second, at(60*time.Second, ready.NotAcknowledged))
+	assert.Empty(t, events.Events)
+	assert.Zero(t, at(61*time.Second, ready.NotAcknowledged))
+	assert.Len(t, events.Events, 1)
+	assert.Zero(t, at(62*time.Second, ready.NotAcknowledged))
+	assert.Zero(t, at(63*time.Second, ready.HandingOver))
+	assert.Equal(t, 30*time.Second, at(100*time.Second, ready.NotAcknowledged))
+	assert.Len(t, events.Events, 1)
 }
 
 // TestRoomIsReservedForWhatIsNotDecided: pods work on it all the same.

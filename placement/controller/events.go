@@ -137,6 +137,14 @@ func describeMoves(order []move, counts map[move]int) string {
 	return strings.Join(parts, ", ")
 }
 
+// lateness is what is known of a resource that is not acknowledged. The condition does not have
+// the time since when: it may have been False before for another reason, and not every kind stores
+// it.
+type lateness struct {
+	since     time.Time
+	announced bool
+}
+
 // announceLate writes an event once a resource was not acknowledged for a while.
 func (p *pass) announceLate(v *version[*resource], conditions []metav1.Condition) {
 	a := meta.FindStatusCondition(conditions, ready.Acknowledged)
@@ -144,15 +152,15 @@ func (p *pass) announceLate(v *version[*resource], conditions []metav1.Condition
 		delete(p.late, v.uid)
 		return
 	}
-	if p.late[v.uid] {
-		return
+	late := p.late[v.uid]
+	if late == nil {
+		late = &lateness{since: p.now}
+		p.late[v.uid] = late
 	}
-	if left := a.LastTransitionTime.Add(notAcknowledgedAfter).Sub(p.now); left > 0 {
-		p.wake(left)
-		return
+	if !late.announced && p.isDue(late.since, notAcknowledgedAfter) {
+		late.announced = true
+		p.events.note(v.parsed.about(), corev1.EventTypeWarning, ready.NotAcknowledged, a.Message)
 	}
-	p.late[v.uid] = true
-	p.events.warn(v.parsed.about(), ready.NotAcknowledged, a.Message)
 }
 
 // missingField returns the first field of a status that the API server has not stored, or "".

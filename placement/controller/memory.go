@@ -42,9 +42,9 @@ type memory struct {
 	detailed map[types.UID]time.Time
 	// verdicts holds the last status that this process has written, and when.
 	verdicts map[types.UID]*verdict
-	// late holds resources about which an event was written because they are not acknowledged, and
-	// behind the pods that have not acknowledged their contracts.
-	late   map[types.UID]bool
+	// late holds resources that are not acknowledged, and behind the pods that have not acknowledged
+	// their contracts.
+	late   map[types.UID]*lateness
 	behind map[string]*lag
 	// foreign holds pods whose ConfigMap does not belong to the pool.
 	foreign map[string]bool
@@ -87,7 +87,7 @@ func newMemory() memory {
 		observed: map[string]*observation{}, fresh: map[types.UID]freshness{}, gone: map[types.UID]bool{},
 		ended: map[string]bool{}, unnamed: map[string]time.Time{}, losses: map[string]time.Time{}, durations: map[string]time.Duration{}, vigils: map[string]*vigil{},
 		failures: map[string]*failure{},
-		tooLarge: map[types.UID]bool{}, detailed: map[types.UID]time.Time{}, verdicts: map[types.UID]*verdict{}, late: map[types.UID]bool{}, behind: map[string]*lag{}, foreign: map[string]bool{},
+		tooLarge: map[types.UID]bool{}, detailed: map[types.UID]time.Time{}, verdicts: map[types.UID]*verdict{}, late: map[types.UID]*lateness{}, behind: map[string]*lag{}, foreign: map[string]bool{},
 	}
 }
 
