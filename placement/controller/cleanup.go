@@ -2,6 +2,7 @@ package controller
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -9,8 +10,10 @@ import (
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"nodekeeper.dev/placement"
+	"nodekeeper.dev/placement/contract"
 )
 
 // DefaultKeepEnded is the default of [Pool.KeepEnded].
@@ -24,8 +27,9 @@ func (p *pass) removeEnded(ctx context.Context) {
 	}
 	named := p.namedPods()
 	var pods []string
+	reads := map[types.UID]*contract.Reference{}
 	consider := func(pod string, since time.Time) {
-		if named[pod] || p.returns(pod) {
+		if named[pod] || p.returns(pod) || p.mayHold(pod, reads) {
 			return
 		}
 		if left := p.KeepEnded - p.now.Sub(since); left > 0 {
@@ -35,26 +39,66 @@ func (p *pass) removeEnded(ctx context.Context) {
 		}
 	}
 	for pod, v := range p.members {
-		if v.parsed.holder == "" && !v.parsed.unschedulable { // that is a mark of people
+		if v.parsed.holder == "" && !v.parsed.unschedulable { // which a user has set
 			consider(pod, v.at)
 		}
 	}
-	for pod, v := range p.contracts {
-		if p.members[pod] == nil {
-			consider(pod, v.at)
-		}
+	p.noteLeaseless()
+	for pod, since := range p.leaseless {
+		consider(pod, since)
+	}
+	if p.readLive(ctx, reads) {
+		p.wake(passPeriod)
 	}
 	slices.Sort(pods)
 	errs := make([]error, len(pods))
 	inParallel(ctx, len(pods), func(ctx context.Context, i int) { errs[i] = p.remove(ctx, pods[i]) })
 	for i, pod := range pods {
 		if errs[i] != nil { // a conflict: the pod has joined again
-			p.failed(ctx, "remove "+pod, "", errs[i], "Removing what a pod has left failed", "pod", pod)
+			p.failed(ctx, "remove "+pod, "", errs[i], "Removing the Lease and the contract of an ended pod failed", "pod", pod)
 			continue
 		}
 		p.delay("remove "+pod, "") // until the watch has delivered that
-		logr.FromContextOrDiscard(ctx).Info("Removed what a pod has left that ended long ago", "pod", pod)
+		logr.FromContextOrDiscard(ctx).Info("Removed the Lease and the contract of an ended pod", "pod", pod)
 	}
+}
+
+// noteLeaseless records since when contracts have no Lease. A new process begins to count when it
+// starts.
+func (p *pass) noteLeaseless() {
+	for pod := range p.contracts {
+		if _, known := p.leaseless[pod]; !known && p.members[pod] == nil {
+			p.leaseless[pod] = p.now
+		}
+	}
+	for pod := range p.leaseless {
+		if p.contracts[pod] == nil || p.members[pod] != nil {
+			delete(p.leaseless, pod)
+		}
+	}
+}
+
+// mayHold reports whether the contract of a pod is the only object that shows what the pod may work
+// on: it lists a resource about which no decision is known. It adds those that must be read live to
+// know whether they are gone.
+func (p *pass) mayHold(pod string, reads map[types.UID]*contract.Reference) (holds bool) {
+	c := p.contracts[pod]
+	if c == nil {
+		return false
+	}
+	for i := range c.parsed.contract.Entries {
+		uid := c.parsed.contract.Entries[i].UID
+		switch v := p.byUID[uid]; {
+		case v != nil && !v.parsed.isUsable():
+			holds = true
+		case v == nil && !p.isGone(uid):
+			holds = true
+			if p.mayTry("read "+string(uid), "") {
+				reads[uid] = p.reference(pod, uid)
+			}
+		}
+	}
+	return holds
 }
 
 // namedPods returns the pods that decisions name.
@@ -70,8 +114,20 @@ func (p *pass) namedPods() map[string]bool {
 	return named
 }
 
-// remove deletes the contract of a pod and then its Lease, if they are as they were seen.
+// errHeld means that a Lease is held. It has lost the label of the pool.
+var errHeld = errors.New("the Lease is held")
+
+// remove deletes the contract of a pod and then its Lease, if they are as they were seen and the
+// Lease is not held.
 func (p *pass) remove(ctx context.Context, pod string) error {
+	lease, err := p.leases.Leases(p.Namespace).Get(ctx, pod, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err): // there is none to keep
+	case err != nil:
+		return fmt.Errorf("reading the Lease: %w", err)
+	case parseMember(lease).holder != "":
+		return errHeld
+	}
 	if v := p.contracts[pod]; v != nil {
 		err := p.configMaps.ConfigMaps(p.Namespace).Delete(ctx, pod, unchanged(v))
 		if err != nil && !apierrors.IsNotFound(err) { // a former attempt has deleted it

@@ -46,6 +46,8 @@ type memory struct {
 	// their contracts.
 	late   map[types.UID]*lateness
 	behind map[string]*lag
+	// leaseless holds since when the contracts of pods have no Lease.
+	leaseless map[string]time.Time
 	// foreign holds pods whose ConfigMap does not belong to the pool.
 	foreign map[string]bool
 }
@@ -87,7 +89,7 @@ func newMemory() memory {
 		observed: map[string]*observation{}, fresh: map[types.UID]freshness{}, gone: map[types.UID]bool{},
 		ended: map[string]bool{}, unnamed: map[string]time.Time{}, losses: map[string]time.Time{}, durations: map[string]time.Duration{}, vigils: map[string]*vigil{},
 		failures: map[string]*failure{},
-		tooLarge: map[types.UID]bool{}, detailed: map[types.UID]time.Time{}, verdicts: map[types.UID]*verdict{}, late: map[types.UID]*lateness{}, behind: map[string]*lag{}, foreign: map[string]bool{},
+		tooLarge: map[types.UID]bool{}, detailed: map[types.UID]time.Time{}, verdicts: map[types.UID]*verdict{}, late: map[types.UID]*lateness{}, behind: map[string]*lag{}, foreign: map[string]bool{}, leaseless: map[string]time.Time{},
 	}
 }
 

@@ -53,6 +53,28 @@ func (w *world) isRemoved(t require.TestingT, name string) bool {
 	return true
 }
 
+// TestContractThatShowsWorkIsKept: a status that is malformed names no pod.
+func TestContractThatShowsWorkIsKept(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, "", func(p *controller.Pool) { p.KeepEnded = 2 * time.Second })
+	works := w.pod("w-0", long)
+	q := w.queue("orders", 2)
+	w.await("orders", "Ready", "Ready")
+	w.patchStatus(q, `{"status":{"decision":-1}}`)
+	w.patch(works.lease(t), `{"metadata":{"labels":{%q:null}}}`, contract.PoolLabel)
+	w.pod("gone", long).leave()
+	require.EventuallyWithT(t, func(t *assert.CollectT) { assert.True(t, w.isRemoved(t, "gone")) }, patience, period)
+	assert.Equal(t, []int32{0, 1}, listed(t, works, q.GetUID()))
+
+	// Once its resources are gone and its Lease is deleted, it is not needed any longer.
+	w.stop()
+	require.NoError(t, w.Delete(t.Context(), q))
+	w.start("", func(p *controller.Pool) { p.KeepEnded = 2 * time.Second })
+	works.stop()
+	require.NoError(t, w.Delete(t.Context(), works.lease(t)))
+	require.EventuallyWithT(t, func(t *assert.CollectT) { assert.True(t, w.isRemoved(t, "w-0")) }, patience, period)
+}
+
 func TestLeasesAndContractsOfEndedPodsAreRemoved(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "statefulSet: w, patience: 0s", func(p *controller.Pool) { p.KeepEnded = 2 * time.Second })
