@@ -115,7 +115,7 @@ func (t *tracker) apply(ctx context.Context, v *view, key types.NamespacedName, 
 	case reportLate:
 		t.of.event(corev1.EventTypeWarning, "DrainTimeout", "the shard of %s %s has not released it in time", t.mapping.GroupVersionKind.Kind, key)
 		if v.ring.Spec.Handover.OnTimeout == v1alpha1.Force {
-			t.of.event(corev1.EventTypeWarning, "ForceWaits", "%s %s stays at its shard in spite of onTimeout Force, because the fence does not work: see condition %s", t.mapping.GroupVersionKind.Kind, key, place.FenceInstalled)
+			t.of.event(corev1.EventTypeWarning, "ForceWaits", "%s %s stays at its shard in spite of onTimeout Force, because %s", t.mapping.GroupVersionKind.Kind, key, place.WhyForceWaits(*t.main))
 		}
 		t.of.requestReport()
 	}

@@ -179,7 +179,7 @@ func (k *kind) decide(m *metav1.PartialObjectMetadata, l life, s situation) hand
 	v, spec := s.view, s.view.ring.Spec.Handover
 	rules := handover.Ring{
 		Live: func(name string) bool { return v.live[name] }, Silent: func(name string) bool { return v.table.Silent[name] },
-		Force: place.MayForce(v.ring), IsFull: s.isFull,
+		Force: place.MayForce(v.ring, *k.main), IsFull: s.isFull,
 	}
 	if spec.DrainTimeout != nil {
 		rules.DrainTimeout = spec.DrainTimeout.Duration

@@ -82,7 +82,7 @@ func (v *view) isLabelled(r v1alpha1.GroupResource) bool {
 
 // decidesLike reports whether all decisions based on a former view are also valid for this one.
 func (v *view) decidesLike(former *view) bool {
-	return former.ring.Generation == v.ring.Generation && former.isUnderPolicy() == v.isUnderPolicy() && place.MayForce(former.ring) == place.MayForce(v.ring) &&
+	return former.ring.Generation == v.ring.Generation && former.isUnderPolicy() == v.isUnderPolicy() && place.IsFenced(former.ring, &former.ring.Status) == place.IsFenced(v.ring, &v.ring.Status) &&
 		slices.Equal(former.ring.Status.LabelledResources, v.ring.Status.LabelledResources) &&
 		maps.Equal(former.live, v.live) && slices.Equal(former.table.Now, v.table.Now) && slices.Equal(former.table.Next, v.table.Next) &&
 		former.generation() == v.generation() && former.selection.Equal(v.selection)

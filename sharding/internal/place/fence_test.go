@@ -18,7 +18,20 @@ func TestForceNeedsAFence(t *testing.T) {
 		r.Status.Conditions = []metav1.Condition{{Type: "FenceInstalled", Status: metav1.ConditionTrue, Reason: "Installed", ObservedGeneration: 2}}
 		return r
 	}
-	assert.True(t, place.MayForce(ring()))
+	secrets := v1alpha1.Resource{GroupResource: v1alpha1.GroupResource{Resource: "secrets"}}
+	assert.True(t, place.MayForce(ring(), secrets))
+	for _, r := range []v1alpha1.GroupResource{
+		{Group: "coordination.k8s.io", Resource: "leases"},
+		{Resource: "events"},
+		{Group: "admissionregistration.k8s.io", Resource: "mutatingadmissionpolicybindings"},
+	} {
+		assert.False(t, place.MayForce(ring(), v1alpha1.Resource{GroupResource: r}), "no fence applies to %s", r.Resource)
+	}
+	parents := secrets
+	parents.ControlledResources = []v1alpha1.GroupResource{{Resource: "pods"}}
+	assert.True(t, place.MayForce(ring(), parents))
+	parents.ControlledResources = append(parents.ControlledResources, v1alpha1.GroupResource{Resource: "events"})
+	assert.False(t, place.MayForce(ring(), parents), "no fence applies to children")
 	for name, change := range map[string]func(*v1alpha1.ClusterRing){
 		"the ring waits":                    func(r *v1alpha1.ClusterRing) { r.Spec.Handover.OnTimeout = v1alpha1.Wait },
 		"the fence only records":            func(r *v1alpha1.ClusterRing) { r.Spec.Fence = v1alpha1.FenceAudit },
@@ -29,6 +42,6 @@ func TestForceNeedsAFence(t *testing.T) {
 	} {
 		r := ring()
 		change(r)
-		assert.False(t, place.MayForce(r), name)
+		assert.False(t, place.MayForce(r, secrets), name)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nodekeeper.dev/sharding/api/v1alpha1"
+	"nodekeeper.dev/sharding/internal/place"
 )
 
 // fencePrefix is the prefix of the name of the policy that refuses requests of a shard for objects
@@ -28,18 +29,9 @@ type Fence struct {
 // names.
 func fenceNames(ring string) []string { return []string{fencePrefix + ring, guardPrefix + ring} }
 
-// exempt are the resources that shards and the sharder themselves need in order to work. Fences do
-// not apply to them, even if they are resources of a ring.
-var exempt = []v1alpha1.GroupResource{
-	{Group: "coordination.k8s.io", Resource: "leases"},
-	{Group: v1alpha1.GroupName, Resource: RingResource},
-	{Resource: "events"},
-	{Group: "events.k8s.io", Resource: "events"},
-}
-
 // fenced returns the resources of a ring to which its fences apply, in order.
 func fenced(ring *v1alpha1.ClusterRing) []v1alpha1.GroupResource {
-	all := slices.DeleteFunc(resourcesOf(ring), func(r v1alpha1.GroupResource) bool { return slices.Contains(exempt, r) })
+	all := slices.DeleteFunc(resourcesOf(ring), func(r v1alpha1.GroupResource) bool { return !place.CanFence(r) })
 	slices.SortFunc(all, func(x, y v1alpha1.GroupResource) int { return strings.Compare(nameOf(x), nameOf(y)) })
 	return all
 }

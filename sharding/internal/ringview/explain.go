@@ -65,18 +65,18 @@ func (q *question) explainMain(o *Ownership, main v1alpha1.Resource) {
 	switch {
 	case shard == "" && drain == "":
 		o.State = Unassigned
-		o.Why, o.Next = q.whyUnassigned(), q.next(d)
+		o.Why, o.Next = q.whyUnassigned(), q.next(d, main)
 	case shard == "":
 		o.State = Parked
 		o.Why = "its shard has given it away, and no shard acts on it until the sharder has assigned it to " + drain
-		o.Next = q.next(d)
+		o.Next = q.next(d, main)
 	case !q.isLive(shard):
 		o.State = Orphaned
 		o.Why = fmt.Sprintf("shard %s is %s: it does not act on the object any more", shard, q.stateOf(shard))
-		o.Next = q.next(d)
+		o.Next = q.next(d, main)
 	default:
 		o.Owner = shard
-		q.explainHeld(o, d)
+		q.explainHeld(o, d, main)
 	}
 	o.Agrees = shard != "" && shard == o.Table && o.Drain == nil
 	if q.ring.DeletionTimestamp != nil {
@@ -85,10 +85,10 @@ func (q *question) explainMain(o *Ownership, main v1alpha1.Resource) {
 }
 
 // explainHeld explains why a live shard has an object.
-func (q *question) explainHeld(o *Ownership, d handover.Decision) {
+func (q *question) explainHeld(o *Ownership, d handover.Decision, main v1alpha1.Resource) {
 	shard, drain := text(o.Shard), text(o.Drain)
 	by := fmt.Sprintf("the table has slot %d at %s", *o.Slot, o.Table)
-	o.Next = q.next(d)
+	o.Next = q.next(d, main)
 	switch {
 	case o.Table == "":
 		o.State, o.Why = Assigned, "the table has no shard: the object stays where it is"
@@ -121,7 +121,7 @@ func (q *question) decide(o *Ownership, main v1alpha1.Resource) handover.Decisio
 	}
 	rules := handover.Ring{
 		Live: q.isLive, Silent: func(shard string) bool { return q.table.Silent[shard] },
-		Force: place.MayForce(q.ring), IsFull: q.ring.Status.Moving >= spec.MaxConcurrentMoves && spec.MaxConcurrentMoves > 0,
+		Force: place.MayForce(q.ring, main), IsFull: q.ring.Status.Moving >= spec.MaxConcurrentMoves && spec.MaxConcurrentMoves > 0,
 	}
 	if spec.DrainTimeout != nil {
 		rules.DrainTimeout = spec.DrainTimeout.Duration
@@ -130,7 +130,7 @@ func (q *question) decide(o *Ownership, main v1alpha1.Resource) handover.Decisio
 }
 
 // next describes the next action of the sharder.
-func (q *question) next(d handover.Decision) string {
+func (q *question) next(d handover.Decision, main v1alpha1.Resource) string {
 	switch d.Action {
 	case handover.Assign:
 		if d.Why == handover.Forced {
@@ -149,7 +149,7 @@ func (q *question) next(d handover.Decision) string {
 	case handover.Undrain:
 		return "the sharder removes the label drain: the object stays where it is"
 	case handover.Wait:
-		return q.nextOfWait(d)
+		return q.nextOfWait(d, main)
 	case handover.Keep:
 	}
 	if q.ring.Status.Table == nil || len(q.table.Now) == 0 {
@@ -158,14 +158,14 @@ func (q *question) next(d handover.Decision) string {
 	return ""
 }
 
-func (q *question) nextOfWait(d handover.Decision) string {
+func (q *question) nextOfWait(d handover.Decision, main v1alpha1.Resource) string {
 	timeout := time.Duration(0)
 	if given := q.ring.Spec.Handover.DrainTimeout; given != nil {
 		timeout = given.Duration
 	}
 	switch {
 	case d.IsLate && q.ring.Spec.Handover.OnTimeout == v1alpha1.Force:
-		return fmt.Sprintf("nothing: the shard has not given it away within spec.handover.drainTimeout (%s), and onTimeout Force waits for the fence: see condition %s", timeout, place.FenceInstalled)
+		return fmt.Sprintf("nothing: the shard has not given it away within spec.handover.drainTimeout (%s), and onTimeout Force waits, because %s", timeout, place.WhyForceWaits(main))
 	case d.IsLate:
 		return fmt.Sprintf("nothing: the shard has not given it away within spec.handover.drainTimeout (%s), and spec.handover.onTimeout is Wait: look at its log", timeout)
 	case d.After > 0:
