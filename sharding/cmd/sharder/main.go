@@ -133,7 +133,7 @@ func register(mgr manager.Manager, o *options, clock *shardlease.ServerClock) er
 	if err != nil {
 		return err
 	}
-	assignments.Fenced = admission.Fenced
+	admission.Pods, assignments.Fenced = pods, admission.Fenced
 	cleaner := &assignment.Cleaner{
 		Client: mgr.GetClient(), Metadata: objects, Mapper: mgr.GetRESTMapper(), Reports: reports, Dialect: o.dialect(),
 		Unpolice: admission.Remove, Unaware: observer.Unaware, SyncPeriod: o.syncPeriod, Concurrency: o.concurrentMoves,

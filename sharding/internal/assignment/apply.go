@@ -32,6 +32,9 @@ func (t *tracker) process(ctx context.Context, key types.NamespacedName) (done b
 	}
 	defer cancel()
 	if !holds { // the cache is behind, and will show that soon
+		if s.premise == isFenced {
+			t.waitForFence(v, key, m)
+		}
 		t.queue.AddAfter(key, retryPeriod)
 		return true, nil
 	}
@@ -69,7 +72,7 @@ func (t *tracker) confirm(ctx context.Context, v *view, m *metav1.PartialObjectM
 	case isGone:
 		r, err = t.of.isGone(ctx, v, m.Labels[t.keys.shard])
 	case isFenced:
-		r, err = t.of.isFenced(ctx, v)
+		r, err = t.of.isFenced(ctx, v, m.Labels[t.keys.shard])
 	case isOutside:
 		r, err = t.of.isOutside(ctx, v, namespaceOf(t.mapping, m))
 	}
@@ -113,13 +116,34 @@ func (t *tracker) apply(ctx context.Context, v *view, key types.NamespacedName, 
 	case awaitMove:
 		t.of.moves.await(t, key)
 	case reportLate:
-		t.of.event(corev1.EventTypeWarning, "DrainTimeout", "the shard of %s %s has not released it in time", t.mapping.GroupVersionKind.Kind, key)
-		if v.ring.Spec.Handover.OnTimeout == v1alpha1.Force {
-			t.of.event(corev1.EventTypeWarning, "ForceWaits", "%s %s stays at its shard in spite of onTimeout Force, because %s", t.mapping.GroupVersionKind.Kind, key, place.WhyForceWaits(*t.main))
-		}
-		t.of.requestReport()
+		t.reportLate(v, key, place.WhyForceWaits(*t.main))
 	}
 	return nil
+}
+
+// reportLate reports that a shard has not released an object in time, and why the object is not taken
+// from it.
+func (t *tracker) reportLate(v *view, key types.NamespacedName, why string) {
+	t.of.event(corev1.EventTypeWarning, "DrainTimeout", "the shard of %s %s has not released it in time", t.mapping.GroupVersionKind.Kind, key)
+	if v.ring.Spec.Handover.OnTimeout == v1alpha1.Force {
+		t.of.event(corev1.EventTypeWarning, "ForceWaits", "%s %s stays at its shard in spite of onTimeout Force, because %s", t.mapping.GroupVersionKind.Kind, key, why)
+	}
+	t.of.requestReport()
+}
+
+// waitForFence reports, once, an object that would be taken from its shard if a live check showed that
+// the fence refuses the shard's writes.
+func (t *tracker) waitForFence(v *view, key types.NamespacedName, m *metav1.PartialObjectMetadata) {
+	isNew := false
+	t.change(key, func(o object) object {
+		if d := &o.life.drain; o.life.uid == m.UID && !d.since.IsZero() && !d.isLate {
+			isNew, d.isLate = true, true
+		}
+		return o
+	})
+	if isNew {
+		t.reportLate(v, key, fmt.Sprintf("a check does not show that the API server refuses the writes of its shard: see condition %s, and whether pod %s has a service account of the ring", place.FenceInstalled, m.Labels[t.keys.shard]))
+	}
 }
 
 // leave removes the sharding metadata of an object.

@@ -61,7 +61,7 @@ type assigner struct {
 	settled time.Time
 
 	// gone are the results of reading Leases, by shard, outside those of reading namespaces, and fenced
-	// those of checking the fence, by the generation of the ring.
+	// those of checking the fence, by the generation of the ring and the shard.
 	gone, outside, fenced readings
 }
 
@@ -315,9 +315,9 @@ func (a *assigner) isGone(ctx context.Context, v *view, shard string) (reading, 
 }
 
 // isFenced determines, by a dry run, whether the API server applies the fence of the ring.
-func (a *assigner) isFenced(ctx context.Context, v *view) (reading, error) {
-	return a.fenced.read(ctx, strconv.FormatInt(v.ring.Generation, 10), a.now, func(ctx context.Context) (bool, error) {
-		return a.Fenced(ctx, v.ring)
+func (a *assigner) isFenced(ctx context.Context, v *view, shard string) (reading, error) {
+	return a.fenced.read(ctx, strconv.FormatInt(v.ring.Generation, 10)+"/"+shard, a.now, func(ctx context.Context) (bool, error) {
+		return a.Fenced(ctx, v.ring, shard)
 	})
 }
 

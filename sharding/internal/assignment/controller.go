@@ -52,9 +52,9 @@ type Controller struct {
 	// Leases reads the Lease of a shard from the API server before objects are taken from the
 	// shard.
 	Leases coordinationv1client.LeasesGetter
-	// Fenced reports whether the API server refuses requests of the shards of a ring for the objects of
+	// Fenced reports whether the API server refuses requests of a shard of a ring for the objects of
 	// other shards now. It must not use a cache.
-	Fenced   func(context.Context, *v1alpha1.ClusterRing) (bool, error)
+	Fenced   func(ctx context.Context, ring *v1alpha1.ClusterRing, shard string) (bool, error)
 	Observer *ring.Observer
 	Reports  *ring.Reports
 	Recorder events.EventRecorder

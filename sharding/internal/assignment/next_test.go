@@ -11,7 +11,10 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 
+	"nodekeeper.dev/internal/daemon/signal"
 	"nodekeeper.dev/sharding/api/v1alpha1"
 	"nodekeeper.dev/sharding/internal/handover"
 	"nodekeeper.dev/sharding/internal/place"
@@ -218,10 +221,35 @@ func TestForceActsOnlyBehindAFence(t *testing.T) {
 	assert.False(t, (&view{ring: ring}).decidesLike(before), "late objects are looked at again")
 
 	for _, works := range []bool{true, false} {
-		a := &assigner{Controller: &Controller{Fenced: func(context.Context, *v1alpha1.ClusterRing) (bool, error) { return works, nil }}}
-		_, cancel, holds, err := (&tracker{of: a}).confirm(t.Context(), s.situation.view, nil, isFenced)
+		a := &assigner{Controller: &Controller{Fenced: func(_ context.Context, _ *v1alpha1.ClusterRing, shard string) (bool, error) {
+			assert.Equal(t, "web-0", shard)
+			return works, nil
+		}}}
+		_, cancel, holds, err := (&tracker{of: a, kind: s.main}).confirm(t.Context(), s.situation.view, s.version(draining("web-0", to)), isFenced)
 		require.NoError(t, err)
 		cancel()
 		assert.Equal(t, works, holds)
 	}
+}
+
+// TestForceThatWaitsIsReported covers R30: the status can show a fence that a live check does not. The
+// shard is then reported as late, once.
+func TestForceThatWaitsIsReported(t *testing.T) {
+	t.Parallel()
+	s := newScene()
+	s.situation.view.ring.Spec.Handover.OnTimeout = v1alpha1.Force
+	recorder := events.NewFakeRecorder(10)
+	m := s.version(draining("web-0", "web-1"))
+	of := &tracker{kind: s.main, objects: map[types.NamespacedName]object{}, of: &assigner{
+		Controller: &Controller{Recorder: recorder, clock: func() time.Time { return s.situation.now }}, view: s.situation.view, dirty: signal.New(),
+	}}
+	of.objects[keyFor(m)] = object{life: life{uid: m.UID, drain: drain{to: "web-1", since: s.situation.now}}}
+	for range 2 {
+		of.waitForFence(s.situation.view, keyFor(m), m)
+	}
+	late, _ := of.drainedLongest()
+	assert.Equal(t, 1, late)
+	require.Len(t, recorder.Events, 2)
+	assert.Contains(t, <-recorder.Events, "DrainTimeout")
+	assert.Contains(t, <-recorder.Events, "whether pod web-0 has a service account of the ring")
 }

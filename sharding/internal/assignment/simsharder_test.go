@@ -460,7 +460,7 @@ func (s *sharder) wait() {
 }
 
 // fenced reports whether the API server refuses a dry run.
-func (s *sharder) fenced(context.Context, *v1alpha1.ClusterRing) (bool, error) {
+func (s *sharder) fenced(context.Context, *v1alpha1.ClusterRing, string) (bool, error) {
 	s.isReading = true
 	defer func() { s.isReading = false }()
 	s.wait()

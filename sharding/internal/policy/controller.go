@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -62,6 +63,8 @@ type Controller struct {
 	// Fences is set if the API server serves ValidatingAdmissionPolicies. Without them, rings have no
 	// fence.
 	Fences bool
+	// Pods reads the pod of a shard from the API server before objects are taken from the shard by force.
+	Pods corev1client.PodsGetter
 	// SyncPeriod bounds the delay between retries for a failing ring.
 	SyncPeriod time.Duration
 

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -22,8 +24,8 @@ import (
 // fenceUnsupported is a reason of the condition [place.FenceInstalled].
 const fenceUnsupported = "FenceUnsupported"
 
-// fenceSettle is how long a fence must have been applied before it counts as installed: API servers
-// that did not answer the dry run may load it a little later.
+// fenceSettle is how long each dry run must have been refused before a fence counts as installed: API
+// servers that did not answer a dry run may load the fence a little later.
 const fenceSettle = 3 * time.Second
 
 // keepFences installs or removes the validating policies of a ring, and reports the result. It returns
@@ -51,6 +53,7 @@ func (c *Controller) keepFences(ctx context.Context, r *v1alpha1.ClusterRing, re
 	for _, f := range fences {
 		written, err := c.installFence(ctx, r.Name, f)
 		if err != nil {
+			c.forgetFence(f.Policy.Name) // it may have changed
 			return c.failFence(r, err)
 		}
 		if written {
@@ -155,10 +158,9 @@ func (c *Controller) proveFence(ctx context.Context, r *v1alpha1.ClusterRing, f 
 		return ""
 	}
 	refused, err := c.refuses(ctx, r, f)
-	wasApplied := p.applied
-	p.applied = refused && time.Since(p.since) >= fenceSettle
+	wasApplied, isApplied := c.proven(p, refused, err)
 	switch {
-	case p.applied:
+	case isApplied:
 		return ""
 	case refused:
 		return "other API servers may not apply " + f.Policy.Name + " yet"
@@ -167,21 +169,48 @@ func (c *Controller) proveFence(ctx context.Context, r *v1alpha1.ClusterRing, f 
 	case !isTransient(err):
 		return fmt.Sprintf("no dry run can show whether the API server applies %s: %v", f.Policy.Name, err)
 	case wasApplied: // the next dry run will show it
-		p.applied = true
 		return ""
 	}
 	return fmt.Sprintf("could not determine whether the API server applies %s: %v", f.Policy.Name, err)
 }
 
-// Fenced reports, by a dry run, whether the API server refuses requests of the shards of a ring for the
-// objects of other shards now.
-func (c *Controller) Fenced(ctx context.Context, r *v1alpha1.ClusterRing) (bool, error) {
+// proven records the result of a dry run, and reports whether the fence counted as installed before it
+// and does so after it. An error that will soon be gone changes nothing.
+func (c *Controller) proven(p *proof, refused bool, err error) (before, after bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before = p.applied
+	switch {
+	case refused && p.refusedSince.IsZero():
+		p.refusedSince = time.Now()
+	case !refused && (err == nil || !isTransient(err)):
+		p.refusedSince, p.applied = time.Time{}, false
+	}
+	if refused {
+		p.applied = time.Since(p.refusedSince) >= fenceSettle
+	}
+	return before, refused && p.applied
+}
+
+// Fenced reports whether the API server refuses requests of a shard of a ring for the objects of other
+// shards now: this process has seen the fence applied for long enough, the stored policy and its binding
+// are what this process wants, the pod of the shard has an account that the policy recognizes, and a dry
+// run is refused. It uses no cache.
+func (c *Controller) Fenced(ctx context.Context, r *v1alpha1.ClusterRing, shard string) (bool, error) {
 	if unfenced(r) != "" || c.unsupported() != "" || r.Spec.Fence != v1alpha1.FenceDeny {
 		return false, nil
 	}
 	fences, err := c.fencesOf(ctx, r, nil)
-	if err != nil {
+	if err != nil || !c.isProven(r, fences[0]) {
 		return false, err
+	}
+	for _, holds := range []func() (bool, error){
+		func() (bool, error) { return c.isStored(ctx, fences[0]) },
+		func() (bool, error) { return c.isRecognized(ctx, r, shard) },
+	} {
+		if ok, err := holds(); !ok || err != nil {
+			return false, err
+		}
 	}
 	refused, err := c.refuses(ctx, r, fences[0])
 	if err != nil {
@@ -204,6 +233,44 @@ func (c *Controller) refuses(ctx context.Context, r *v1alpha1.ClusterRing, f Fen
 	return false, err //nolint:wrapcheck // the caller adds the context
 }
 
+// isProven reports whether this process has seen the API server apply a fence for long enough.
+func (c *Controller) isProven(r *v1alpha1.ClusterRing, f Fence) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p := c.fences[f.Policy.Name]
+	return p != nil && p.applied && p.revision == revisionOf(r, f)
+}
+
+// isStored reports whether the policy and the binding of a fence are stored as this process wants them.
+// A dry run does not show that: after an edit, the policy can still refuse it and nothing else.
+func (c *Controller) isStored(ctx context.Context, f Fence) (bool, error) {
+	policy, binding := &admissionregistrationv1.ValidatingAdmissionPolicy{}, &admissionregistrationv1.ValidatingAdmissionPolicyBinding{}
+	if err := c.Resources.Reader.Get(ctx, client.ObjectKeyFromObject(f.Policy), policy); err != nil {
+		return false, client.IgnoreNotFound(err) //nolint:wrapcheck // the error names the object
+	}
+	if err := c.Resources.Reader.Get(ctx, client.ObjectKeyFromObject(f.Binding), binding); err != nil {
+		return false, client.IgnoreNotFound(err) //nolint:wrapcheck // the error names the object
+	}
+	return equality.Semantic.DeepEqual(policy.Spec, f.Policy.Spec) && equality.Semantic.DeepEqual(binding.Spec, f.Binding.Spec), nil
+}
+
+// isRecognized reports whether the pod of a shard runs as one of the service accounts of the ring, by
+// which the fence recognizes shards. The account of a shard whose pod is gone, or which the sharder may
+// not read, is unknown.
+func (c *Controller) isRecognized(ctx context.Context, r *v1alpha1.ClusterRing, shard string) (bool, error) {
+	pod, err := c.Pods.Pods(r.Spec.Shards.Namespace).Get(ctx, shard, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err) || apierrors.IsForbidden(err):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("reading the pod of shard %s: %w", shard, err)
+	}
+	return slices.Contains(r.Spec.Shards.ServiceAccounts, pod.Spec.ServiceAccountName), nil
+}
+
+// revisionOf identifies the content and the action of a fence.
+func revisionOf(r *v1alpha1.ClusterRing, f Fence) string { return f.Revision + string(r.Spec.Fence) }
+
 // proofOfFence returns the evidence for a fence. It starts over if the fence has changed.
 func (c *Controller) proofOfFence(r *v1alpha1.ClusterRing, f Fence, written bool) *proof {
 	c.mu.Lock()
@@ -211,7 +278,7 @@ func (c *Controller) proofOfFence(r *v1alpha1.ClusterRing, f Fence, written bool
 	if c.fences == nil {
 		c.fences = map[string]*proof{}
 	}
-	p, revision := c.fences[f.Policy.Name], f.Revision+string(r.Spec.Fence)
+	p, revision := c.fences[f.Policy.Name], revisionOf(r, f)
 	if p == nil || p.revision != revision || written {
 		p = &proof{revision: revision, since: time.Now()}
 		c.fences[f.Policy.Name] = p

@@ -38,6 +38,8 @@ type proof struct {
 	revision string
 	since    time.Time
 	applied  bool
+	// refusedSince is since when each dry run that was answered has been refused by a fence, or zero.
+	refusedSince time.Time
 	// missing counts the probes since the last one that a webhook has answered.
 	missing int
 	// note describes the evidence.

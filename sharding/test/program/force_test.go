@@ -73,6 +73,8 @@ func TestForceWaitsForItsFence(t *testing.T) {
 		},
 	}
 	c.stores(foreign)
+	c.permit()
+	c.stolen("web-0") // creates its pod
 	ring := c.balanced(c.forced(), 30, "web-0")
 	c.lease(ring, "web-1", 600, 0)
 	c.event(ring, "ForceWaits")
