@@ -46,6 +46,8 @@ type memory struct {
 	// their contracts.
 	late   map[types.UID]*lateness
 	behind map[string]*lag
+	// missesSet is set if the StatefulSet of the pool does not exist.
+	missesSet bool
 	// leaseless holds since when the contracts of pods have no Lease.
 	leaseless map[string]time.Time
 	// foreign holds pods whose ConfigMap does not belong to the pool.

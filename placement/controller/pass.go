@@ -46,6 +46,7 @@ func (l *loop) pass(ctx context.Context) time.Duration {
 	l.number++
 	p := &pass{loop: l, now: time.Now()}
 	p.see()
+	p.noteStatefulSet(ctx)
 	p.observeLags()
 	p.takeOver(ctx)
 	p.createContracts(ctx)

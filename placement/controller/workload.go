@@ -1,10 +1,12 @@
 package controller
 
 import (
+	"context"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/go-logr/logr"
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -34,6 +36,15 @@ func parseWorkload(o metav1.Object) *workload {
 
 // isMoreThanStatus reports whether a new version of a StatefulSet has other ordinals.
 func isMoreThanStatus(before, after *version[*workload]) bool { return *before.parsed != *after.parsed }
+
+// noteStatefulSet logs that the StatefulSet of the pool does not exist, once.
+func (p *pass) noteStatefulSet(ctx context.Context) {
+	isMissing := p.StatefulSet != "" && p.set == nil
+	if isMissing && !p.missesSet {
+		logr.FromContextOrDiscard(ctx).Info("The StatefulSet of the pool does not exist, so the work of pods that end moves at once", "statefulSet", p.StatefulSet)
+	}
+	p.missesSet = isMissing
+}
 
 // ordinal returns the ordinal of a pod, and whether its name is one of a pod of the StatefulSet.
 func (p *Pool) ordinal(pod string) (n int32, ok bool) {

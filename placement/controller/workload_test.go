@@ -4,7 +4,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	appsv1 "k8s.io/api/apps/v1"
 
 	"nodekeeper.dev/placement"
@@ -26,6 +29,22 @@ func TestOrdinalsOfAStatefulSet(t *testing.T) {
 	assert.False(t, p.returns("w-2"))
 	assert.False(t, p.isSurplus("w-9"))
 	assert.Equal(t, workload{0, 1}, *parseWorkload(&appsv1.StatefulSet{}))
+}
+
+// TestMissingStatefulSetIsLogged once each time.
+func TestMissingStatefulSetIsLogged(t *testing.T) {
+	t.Parallel()
+	var logs []string
+	ctx := logr.NewContext(t.Context(), funcr.New(func(_, args string) { logs = append(logs, args) }, funcr.Options{}))
+	l := newLoop(nil, Pool{StatefulSet: "w"}, nil)
+	set := &version[*workload]{parsed: &workload{0, 2}}
+	for _, now := range []*version[*workload]{nil, nil, set, nil, set} {
+		(&pass{loop: l, set: now}).noteStatefulSet(ctx)
+	}
+	require.Len(t, logs, 2)
+	assert.Contains(t, logs[0], `"statefulSet"="w"`)
+	(&pass{loop: newLoop(nil, Pool{}, nil)}).noteStatefulSet(ctx)
+	assert.Len(t, logs, 2)
 }
 
 // TestPatienceCountsFromTheFirstSign of death, and not from the takeover.
@@ -54,7 +73,7 @@ func TestPatienceCountsFromTheFirstSign(t *testing.T) {
 	assert.Equal(t, schedule.Closed, now)
 	assert.Equal(t, 10*time.Second, due)
 	now, _ = state(22*time.Second, &member{unschedulable: true})
-	assert.Equal(t, schedule.Ended, now, "people have decided")
+	assert.Equal(t, schedule.Ended, now, "a user has decided")
 	now, _ = state(31*time.Second, &member{ended: []string{"u/1"}})
 	assert.Equal(t, schedule.Ended, now)
 	now, _ = state(32*time.Second, held)

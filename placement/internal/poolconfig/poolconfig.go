@@ -121,6 +121,9 @@ func pool(n node) controller.Pool {
 	if p.StatefulSet = o.text("statefulSet", ""); p.StatefulSet != "" {
 		o.check("statefulSet", p.StatefulSet, func(value string) []string { return apivalidation.NameIsDNSSubdomain(value, false) })
 	}
+	if _, ok := o.left["patience"]; ok && p.StatefulSet == "" {
+		o.problem("patience", "only the pods of a statefulSet return under their names")
+	}
 	if p.Patience = o.duration("patience", controller.DefaultPatience); p.StatefulSet == "" {
 		p.Patience = 0 // no pod returns by its name
 	}

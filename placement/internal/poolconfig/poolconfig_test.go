@@ -53,7 +53,7 @@ func TestParseHasDefaults(t *testing.T) {
 // TestPatienceNeedsAStatefulSet: no other pod returns under its name.
 func TestPatienceNeedsAStatefulSet(t *testing.T) {
 	t.Parallel()
-	for keys, want := range map[string]time.Duration{"patience: 7s": 0, "statefulSet: w": controller.DefaultPatience, "statefulSet: w, patience: 7s": 7 * time.Second} {
+	for keys, want := range map[string]time.Duration{"capacity: 1": 0, "statefulSet: w": controller.DefaultPatience, "statefulSet: w, patience: 7s": 7 * time.Second} {
 		pools, err := poolconfig.Parse([]byte("pools: [{name: w, namespace: shop, " + keys + ", kinds: [{apiVersion: v1, kind: Q, replicasPath: a}]}]"))
 		require.NoError(t, err)
 		assert.Equal(t, want, pools[0].Patience, keys)
@@ -76,6 +76,7 @@ func TestParseNamesThePathOfAProblem(t *testing.T) {
 		{"handover: Exclusive", "handover: Both", `pools[0].handover: "Both" is not supported: choose from Exclusive, Overlap`},
 		{"patience: 1m", "patience: soon", `pools[0].patience: "soon" is not a duration, for example 30s`},
 		{"patience: 1m", "patience: -1s", `pools[0].patience: "-1s" is not a duration`},
+		{"statefulSet: pods, ", "", "pools[0].patience: only the pods of a statefulSet return under their names"},
 		{"statefulSet: pods", "statefulSet: A", "pools[0].statefulSet: "},
 		{"name: worker,", "", "pools[0].name: it is required"},
 		{"namespace: shop", "namespace: Shop", "pools[0].namespace: "},
