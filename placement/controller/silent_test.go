@@ -87,6 +87,7 @@ func TestSilentPodIsTakenOverAfterTwiceItsDuration(t *testing.T) {
 		assert.GreaterOrEqual(t, taken, 2*leaseTime)
 		assert.LessOrEqual(t, taken, 2*leaseTime+passPeriod)
 		assert.Equal(t, []string{"u/1-15s"}, w.leaseRows.all()["w-0"].parsed.ended)
+		assert.Equal(t, map[string]time.Time{"u/1-15s": w.begun}, w.losses, "patience counts from its last renewal")
 	})
 }
 

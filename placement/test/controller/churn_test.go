@@ -32,8 +32,19 @@ type ledger struct {
 	mu      sync.Mutex
 	working map[unit]work
 	highest map[unit]work
+	births  map[string]int // the order in which resources were created, by UID
 	broken  error
 }
+
+// isBorn records that a resource was created.
+func (l *ledger) isBorn(uid string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.births[uid] = len(l.births) + 1
+}
+
+// isOlder reports whether a resource was created before another one.
+func (l *ledger) isOlder(a, b string) bool { return l.births[a] < l.births[b] }
 
 type unit struct {
 	name  string
@@ -64,13 +75,18 @@ func (l *ledger) follow(c *contract.Contract, until time.Time) {
 		for index, epoch := range e.Replicas {
 			u, next := unit{e.Name, index}, work{string(e.UID), c.Incarnation, epoch, until}
 			other, isWorking := l.working[u]
-			switch last := l.highest[u]; {
+			last := l.highest[u]
+			switch {
 			case isWorking && other.uid == next.uid && time.Now().Before(other.until):
 				l.broken = fmt.Errorf("%s and %s work on %v", next.incarnation, other.incarnation, u)
-			case last.uid == next.uid && (epoch < last.epoch || epoch == last.epoch && last.incarnation != next.incarnation):
+			case last.uid == next.uid && (epoch < last.epoch || epoch == last.epoch && last.incarnation != next.incarnation),
+				last.uid != "" && l.isOlder(last.uid, next.uid) && epoch <= last.epoch: // it was created again under its name
 				l.broken = fmt.Errorf("%s works on %v with epoch %d after %d of %s", next.incarnation, u, epoch, last.epoch, last.incarnation)
 			}
-			l.working[u], l.highest[u] = next, next
+			l.working[u] = next
+			if !l.isOlder(next.uid, last.uid) {
+				l.highest[u] = next
+			}
 		}
 	}
 }

@@ -30,6 +30,13 @@ func (w *world) awaitListed(p *pod, uid types.UID, indexes ...int32) {
 	}, patience, period)
 }
 
+// awaitNoEntry waits until the contract of a pod does not have a resource: the contract is written
+// after the status.
+func (w *world) awaitNoEntry(p *pod, uid types.UID) {
+	w.t.Helper()
+	require.EventuallyWithT(w.t, func(t *assert.CollectT) { assert.Nil(t, contractOf(t, p).Entry(uid), p.name) }, patience, period)
+}
+
 // newMove starts a pool with a Queue of two on w-0, and makes them move to w-1.
 func newMove(t *testing.T, keys string, before func(former, next *pod, uid types.UID)) (w *world, former, next *pod, uid types.UID) {
 	t.Helper()
@@ -70,7 +77,7 @@ func TestExclusiveHandOver(t *testing.T) {
 	given := contractOf(t, next)
 	assert.Greater(t, given.Entry(uid).Replicas[1], given.Entry(uid).Replicas[0], "granted later")
 	assert.LessOrEqual(t, given.Entry(uid).Replicas[1], s.Decision)
-	assert.Nil(t, contractOf(t, former).Entry(uid))
+	w.awaitNoEntry(former, uid)
 }
 
 // TestOverlappingHandOver: the former owner keeps its entry until the next one works.
@@ -96,6 +103,6 @@ func TestOverlappingHandOver(t *testing.T) {
 	assert.Equal(t, []int32{0, 1}, listed(t, former, uid), "the owner does not work")
 	next.set(func(p *pod) { p.change = nil })
 	w.await("orders", "Ready", "Ready")
-	assert.Nil(t, contractOf(t, former).Entry(uid))
+	w.awaitNoEntry(former, uid)
 	assert.Equal(t, []int32{0, 1}, listed(t, next, uid))
 }

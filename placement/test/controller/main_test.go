@@ -9,6 +9,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -23,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
@@ -72,6 +74,35 @@ type world struct {
 	registry  *prometheus.Registry
 	stop      func() // stops the last controller
 	work      ledger
+	puts      puts
+}
+
+// puts counts the updates that controllers have sent, by the path.
+type puts struct {
+	mu    sync.Mutex
+	count map[string]int
+}
+
+// of returns how often an object was updated, or its status.
+func (p *puts) of(path string) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.count[path]
+}
+
+// counting counts the updates that it sends.
+type counting struct {
+	http.RoundTripper
+	*puts
+}
+
+func (c counting) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method == http.MethodPut {
+		c.mu.Lock()
+		c.count[r.URL.Path]++
+		c.mu.Unlock()
+	}
+	return c.RoundTripper.RoundTrip(r)
 }
 
 // queueKind is the kind Queue in the file of the pools.
@@ -91,7 +122,7 @@ func emptyWorld(t *testing.T) *world {
 	t.Helper()
 	c, err := client.New(shared.Config, client.Options{})
 	require.NoError(t, err)
-	return &world{Client: c, t: t, namespace: controlplane.Namespace(t, c), work: ledger{working: map[unit]work{}, highest: map[unit]work{}}}
+	return &world{Client: c, t: t, namespace: controlplane.Namespace(t, c), work: ledger{working: map[unit]work{}, highest: map[unit]work{}, births: map[string]int{}}, puts: puts{count: map[string]int{}}}
 }
 
 // start starts another controller of the namespace. It ends with the test, or by stop. The metrics
@@ -106,7 +137,9 @@ func (w *world) start(keys string, change ...func(*controller.Pool)) {
 	for _, f := range change {
 		f(&pools[0])
 	}
-	c, err := controller.New(shared.Config, pools)
+	cfg := rest.CopyConfig(shared.Config)
+	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return counting{next, &w.puts} })
+	c, err := controller.New(cfg, pools)
 	require.NoError(w.t, err)
 	w.registry = prometheus.NewRegistry()
 	w.registry.MustRegister(c)
@@ -136,6 +169,7 @@ func (w *world) queue(name string, partitions int64) *unstructured.Unstructured 
 	w.t.Helper()
 	q := queues.New(w.namespace, name, partitions)
 	require.NoError(w.t, w.Create(w.t.Context(), q))
+	w.work.isBorn(string(q.GetUID()))
 	return q
 }
 

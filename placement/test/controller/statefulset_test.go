@@ -146,7 +146,7 @@ func TestScaleInOfAStatefulSetMovesTheWorkAtOnce(t *testing.T) {
 	w.pod("w-2", long)
 	w.awaitMetrics(map[string]float64{`pods{pool="worker",state="open"}`: 3, `moves_total{pool="worker",reason="rebalance"}`: 2})
 
-	// Work does not wait for a pod that people have marked.
+	// Work does not wait for a pod that a user annotated.
 	pods[1].leave()
 	w.await("orders", "Acknowledged", "PodLost")
 	w.patch(pods[1].lease(t), `{"metadata":{"annotations":{%q:"true"}}}`, contract.UnschedulableAnnotation)

@@ -339,7 +339,7 @@ func TestOthersAreLeftAlone(t *testing.T) {
 	}
 }
 
-// TestUnschedulablePod: people annotate the Lease, and the renewals keep that.
+// TestUnschedulablePod: a user annotates the Lease, and the renewals keep that.
 func TestUnschedulablePod(t *testing.T) {
 	t.Parallel()
 	c, pods, _ := newWork(t, long, 4, 2)
