@@ -125,7 +125,8 @@ func (o *Options) describe(l *coordinationv1.Lease) {
 		l.Annotations = map[string]string{}
 	}
 	set := func(key, value string) {
-		if delete(l.Annotations, key); value != "" {
+		delete(l.Annotations, key)
+		if value != "" {
 			l.Annotations[key] = value
 		}
 	}

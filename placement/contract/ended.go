@@ -15,7 +15,8 @@ const maxEnded = 16
 func MarkEnded(annotations map[string]string, incarnation string) {
 	all := slices.DeleteFunc(Ended(annotations), func(other string) bool { return other == incarnation })
 	annotations[EndedAnnotation] = incarnation
-	if delete(annotations, EndedBeforeAnnotation); len(all) > 0 {
+	delete(annotations, EndedBeforeAnnotation)
+	if len(all) > 0 {
 		annotations[EndedBeforeAnnotation] = strings.Join(all[:min(len(all), maxEnded)], ",")
 	}
 }

@@ -29,7 +29,7 @@ const (
 	ZoneAnnotation = "placement.nodekeeper.dev/zone"
 	// CapacityAnnotation is the key of the annotation on the Lease with the capacity of the pod.
 	CapacityAnnotation = "placement.nodekeeper.dev/capacity"
-	// UnschedulableAnnotation is the key of the annotation on the Lease with which people make the
+	// UnschedulableAnnotation is the key of the annotation on the Lease with which users make the
 	// work of a pod move elsewhere. Its value is "true".
 	UnschedulableAnnotation = "placement.nodekeeper.dev/unschedulable"
 	// PoolLabel is the key of the label on contracts and Leases that names the pool.
