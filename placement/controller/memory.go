@@ -48,6 +48,8 @@ type memory struct {
 	behind map[string]*lag
 	// missesSet is set if the StatefulSet of the pool does not exist.
 	missesSet bool
+	// capacities holds the capacities that pods had on their Leases last.
+	capacities map[string]int32
 	// leaseless holds since when the contracts of pods have no Lease.
 	leaseless map[string]time.Time
 	// foreign holds pods whose ConfigMap does not belong to the pool.
@@ -91,7 +93,7 @@ func newMemory() memory {
 		observed: map[string]*observation{}, fresh: map[types.UID]freshness{}, gone: map[types.UID]bool{},
 		ended: map[string]bool{}, unnamed: map[string]time.Time{}, losses: map[string]time.Time{}, durations: map[string]time.Duration{}, vigils: map[string]*vigil{},
 		failures: map[string]*failure{},
-		tooLarge: map[types.UID]bool{}, detailed: map[types.UID]time.Time{}, verdicts: map[types.UID]*verdict{}, late: map[types.UID]*lateness{}, behind: map[string]*lag{}, foreign: map[string]bool{}, leaseless: map[string]time.Time{},
+		tooLarge: map[types.UID]bool{}, detailed: map[types.UID]time.Time{}, verdicts: map[types.UID]*verdict{}, late: map[types.UID]*lateness{}, behind: map[string]*lag{}, foreign: map[string]bool{}, leaseless: map[string]time.Time{}, capacities: map[string]int32{},
 	}
 }
 

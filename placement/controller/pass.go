@@ -3,6 +3,7 @@ package controller
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -219,6 +220,7 @@ func (p *pass) schedulePods() {
 	for name, v := range p.members {
 		pod := schedule.Pod{Name: name, Zone: v.parsed.zone, Capacity: v.parsed.capacity, Room: contract.MaxBytes - len(name) - len(v.parsed.holder) - contractOverhead, State: p.stateOf(name, v)}
 		pod.Ordinal, _ = p.ordinal(name)
+		p.capacities[name] = v.parsed.capacity
 		if pod.State == schedule.Open || pod.State == schedule.Leaving {
 			p.wake(p.duration(v) - p.now.Sub(v.at))
 		}
@@ -230,10 +232,14 @@ func (p *pass) schedulePods() {
 			share := &v.parsed.status.Placement[i]
 			if _, known := p.states[share.PodName]; !known && share.Incarnation != "" && (!p.ended[share.Incarnation] || p.isAwaited(share.PodName)) {
 				ordinal, _ := p.ordinal(share.PodName)
-				add(schedule.Pod{Name: share.PodName, Ordinal: ordinal, State: schedule.Closed})
+				add(schedule.Pod{Name: share.PodName, Ordinal: ordinal, Capacity: p.capacities[share.PodName], State: schedule.Closed})
 			}
 		}
 	}
+	maps.DeleteFunc(p.capacities, func(pod string, _ int32) bool {
+		_, known := p.states[pod]
+		return !known
+	})
 	slices.SortFunc(p.pods, func(a, b schedule.Pod) int { return strings.Compare(a.Name, b.Name) })
 	for i := range p.pods {
 		p.maxRoom = max(p.maxRoom, p.pods[i].Room)

@@ -31,6 +31,22 @@ func TestOrdinalsOfAStatefulSet(t *testing.T) {
 	assert.Equal(t, workload{0, 1}, *parseWorkload(&appsv1.StatefulSet{}))
 }
 
+// TestPodWithoutALeaseKeepsItsCapacity: otherwise its work would have to fit into that of the pool.
+func TestPodWithoutALeaseKeepsItsCapacity(t *testing.T) {
+	t.Parallel()
+	l := newLoop(nil, Pool{Capacity: 50}, nil)
+	r := &resource{status: placement.Status{Placeable: placement.Placeable{Placement: []placement.Placement{{PodName: "w-0", Incarnation: "u/1"}}}}}
+	pods := func(members map[string]*version[*member], resources ...*version[*resource]) []schedule.Pod {
+		p := &pass{loop: l, now: time.Now(), members: members, resources: resources}
+		p.schedulePods()
+		return p.pods
+	}
+	pods(map[string]*version[*member]{"w-0": {at: time.Now(), parsed: &member{holder: "u/1", duration: time.Minute, capacity: 100}}})
+	assert.Equal(t, []schedule.Pod{{Name: "w-0", Capacity: 100, State: schedule.Closed}}, pods(nil, &version[*resource]{parsed: r}))
+	assert.Empty(t, pods(nil))
+	assert.Empty(t, l.capacities)
+}
+
 // TestMissingStatefulSetIsLogged once each time.
 func TestMissingStatefulSetIsLogged(t *testing.T) {
 	t.Parallel()
