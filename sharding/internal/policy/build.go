@@ -39,7 +39,7 @@ func ringOf(name string) string {
 	return ""
 }
 
-// Builder builds the policies of rings. All fields are required.
+// Builder builds the policies of rings.
 type Builder struct {
 	Prefix v1alpha1.Prefix
 	// Namespace is the namespace of the sharder and of the tables. It is excluded by default.
@@ -47,6 +47,8 @@ type Builder struct {
 	// Sharders are the names of the users whose writes as the sharder's field manager may change
 	// sharding labels without restrictions.
 	Sharders []string
+	// ByWebhook is set if webhooks, which may not answer, make the decisions of the mutating policies.
+	ByWebhook bool
 }
 
 // Pair is a policy with its binding.

@@ -81,7 +81,7 @@ func (c *Controller) keepFences(ctx context.Context, r *v1alpha1.ClusterRing, re
 
 // effects are the messages about fences that work.
 var effects = map[v1alpha1.Fence]string{
-	v1alpha1.FenceAudit: "the API server records requests of shards for the objects of other shards in its audit log and its metrics",
+	v1alpha1.FenceAudit: "the API server has the fence, which records requests of shards for the objects of other shards in its audit log and its metrics; nothing shows whether it applies it",
 	v1alpha1.FenceDeny:  "a dry run shows that the API server refuses requests of shards for the objects of other shards",
 }
 
@@ -115,7 +115,7 @@ func (c *Controller) fencesOf(ctx context.Context, r *v1alpha1.ClusterRing, reso
 	if err != nil {
 		return nil, err
 	}
-	b := &Builder{Prefix: c.Dialect.PrefixOf(r), Namespace: c.Namespace, Sharders: []string{user}}
+	b := &Builder{Prefix: c.Dialect.PrefixOf(r), Namespace: c.Namespace, Sharders: []string{user}, ByWebhook: c.Mode == ByWebhook}
 	return b.BuildFences(r, resources), nil
 }
 

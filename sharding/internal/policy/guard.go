@@ -19,7 +19,7 @@ func (b *Builder) buildGuard(ring *v1alpha1.ClusterRing, resources []Resource) F
 	e, c := b.expressions(ring), constantsOf(ring, resources)
 	sharder := b.isSharder()
 	return b.fence(ring, guardPrefix, func(revision string) admissionregistrationv1.ValidatingAdmissionPolicySpec {
-		refused := c.isOursIn("oldObject") + " && (" + sharder + " ? " + b.isOther() + " : " + e.isChanged() + " && !(" + c.mayChange(e) + "))"
+		refused := c.isOursIn("oldObject") + " && (" + sharder + " ? " + b.isOther() + " : " + e.isChanged() + " && !(" + c.mayChange(e, b.ByWebhook) + "))"
 		return admissionregistrationv1.ValidatingAdmissionPolicySpec{
 			MatchConditions:  []admissionregistrationv1.MatchCondition{{Name: "refused", Expression: e.unlessProbed(revision, refused)}},
 			Validations:      refusing(e.probedOr(revision, "("+sharder+" ? "+quote(sharderMessage)+" : "+quote(e.guardMessage(ring.Name))+")")),
@@ -65,13 +65,19 @@ func (e expressions) childrenDiffer(children string) string {
 // mayChange returns an expression that is true for a change of labels by another client than the
 // sharder that is allowed: the policy sharding-stick assigns an object that has no labels in the next
 // update by any client, and a shard releases an object in a drain. The object is then parked, or that
-// policy or the shard itself has assigned it to the next shard.
-func (c constants) mayChange(e expressions) string {
+// policy or the shard itself has assigned it to the next shard, or, if the policy was skipped, without
+// labels. While no webhook answers, labels that a client leaves out are not restored: any client may
+// remove both labels then, and the sharder assigns the object again.
+func (c constants) mayChange(e expressions, byWebhook bool) string {
 	children := "object.metadata.?annotations[?" + quote(e.children) + "]"
 	shard, drain := "object.metadata.?labels[?"+quote(e.shard)+"].orValue('')", "object.metadata.?labels[?"+quote(e.drain)+"].orValue('')"
+	dropped := shard + " == '' && " + drain + " == ''"
 	assigned := e.former() + " == '' && " + before(e.drain) + " == '' && " + drain + " == ''"
 	released := c.isAccountIn() + " && " + e.former() + " == " + callerPod + " && " + callerPod + " != '' && " + before(e.drain) + " != ''" +
-		" && (" + shard + " == " + before(e.drain) + " && " + drain + " == '' || " + shard + " == '' && " + drain + " == " + before(e.drain) + ")"
+		" && (" + shard + " == " + before(e.drain) + " && " + drain + " == '' || " + shard + " == '' && " + drain + " == " + before(e.drain) + " || " + dropped + ")"
+	if byWebhook {
+		assigned += " || " + dropped
+	}
 	return "!(" + e.childrenDiffer(children) + ") && (" + assigned + " || " + released + ")"
 }
 

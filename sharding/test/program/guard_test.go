@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -198,6 +199,35 @@ func allowsReplacing(t *testing.T, byWebhook bool) {
 	require.NotEmpty(t, child.Labels[s])
 	err := c.as("person", "").Patch(t.Context(), child, client.RawPatch(types.MergePatchType, []byte(labelPatch(map[string]string{s: "web-7"}))))
 	require.True(t, apierrors.IsForbidden(err), err)
+}
+
+// TestGuardDuringAnOutage covers R35: while no webhook answers, a client that replaces an object removes
+// its labels, and a shard of protocol 1 releases an object without assigning it.
+func TestGuardDuringAnOutage(t *testing.T) {
+	t.Parallel()
+	c, ring, sharder := guarded(t, true)
+	s, d := prefix.ShardLabel(ring.Name), prefix.DrainLabel(ring.Name)
+	owner, person := c.stolen("web-0"), c.as("person", "")
+	require.NoError(t, c.Delete(t.Context(), &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "sharding-" + ring.Name}}))
+	draining := []byte(labelPatch(map[string]string{s: "web-0", d: "web-1"}))
+	drops := client.RawPatch(types.MergePatchType, []byte(labelPatch(map[string]string{s: "", d: ""})))
+	for name, update := range map[string]func(*corev1.Secret) error{
+		"replaced": func(o *corev1.Secret) error { return person.Update(t.Context(), o) },
+		"released": func(o *corev1.Secret) error { return owner.Patch(t.Context(), o, drops) },
+	} {
+		object := secret(c.namespace, name)
+		c.stores(object)
+		require.EventuallyWithT(t, func(collect *assert.CollectT) { // the API server has forgotten the webhook
+			require.NoError(collect, sharder.Patch(t.Context(), object, client.RawPatch(types.MergePatchType, draining)))
+			after := secret(c.namespace, name)
+			require.NoError(collect, update(after))
+			assert.NotContains(collect, after.Labels, s)
+			assert.NotContains(collect, after.Labels, d)
+		}, patience, period, name)
+		require.NoError(t, sharder.Patch(t.Context(), object, client.RawPatch(types.MergePatchType, draining)))
+		err := person.Patch(t.Context(), object, client.RawPatch(types.MergePatchType, []byte(labelPatch(map[string]string{s: ""}))))
+		require.True(t, apierrors.IsForbidden(err), "the object would look as if its shard had released it: %v", err)
+	}
 }
 
 // TestStolenTokenOfTheSharder covers R35: with the account of the sharder, nothing but the metadata of
