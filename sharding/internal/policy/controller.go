@@ -184,7 +184,12 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	after, err := c.keep(ctx, r, f)
 	check, failed := c.keepFences(ctx, r, f.resources) // it does not depend on the others
-	return reconcile.Result{RequeueAfter: earliest(after, f.recheck, check)}, errors.Join(err, failed)
+	delay := earliest(after, f.recheck, check)
+	if err = errors.Join(err, failed); err == nil || delay == 0 {
+		return reconcile.Result{RequeueAfter: delay}, err
+	}
+	logf.FromContext(ctx).Error(err, "Installing policies failed", "ring", r.Name)
+	return reconcile.Result{RequeueAfter: min(delay, failingPeriod)}, nil // with the error, the check would wait for the longest backoff
 }
 
 // earliest returns the shortest of some delays that is not zero, or zero.

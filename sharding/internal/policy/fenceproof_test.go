@@ -34,6 +34,8 @@ type fencedCluster struct {
 	client  client.Client
 	ring    *v1alpha1.ClusterRing
 	refuses bool
+	// failing is the error of writes of other policies.
+	failing error
 	pod     *corev1.Pod
 }
 
@@ -60,6 +62,11 @@ func newFencedCluster(t *testing.T) *fencedCluster {
 					}
 				}
 				return nil
+			case *admissionregistrationv1.MutatingAdmissionPolicy:
+				if c.failing != nil {
+					return c.failing
+				}
+				return w.Create(ctx, o, opts...)
 			case *authenticationv1.SelfSubjectReview:
 				o.Status.UserInfo.Username = "sharder"
 				return nil
@@ -165,4 +172,20 @@ func TestFencedIsCheckedLive(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestFenceIsCheckedWhileAdmissionFails: a fence is proven in seconds, although other policies of the
+// ring cannot be written.
+func TestFenceIsCheckedWhileAdmissionFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newFencedCluster(t)
+		c.refuses, c.failing = true, errors.New("no")
+		p := c.process()
+		assert.False(t, installed(t, p))
+		time.Sleep(3 * time.Second)
+		assert.True(t, installed(t, p))
+		result, err := p.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: "web"}})
+		require.NoError(t, err)
+		assert.Equal(t, 5*time.Second, result.RequeueAfter)
+	})
 }
