@@ -81,8 +81,8 @@ func (o *options) permissions() []daemon.Permission {
 }
 
 // admissionPermissions returns the permissions for installing policies and their tables, or webhooks
-// and their certificate, and fences, and for removing those of other modes. The permission to create rings is
-// for dry runs, which show whether the API server applies them.
+// and their certificate, and fences, and for removing those of other modes. The permission to create
+// rings is for dry runs, which show whether the API server applies them.
 func (o *options) admissionPermissions() (needed []daemon.Permission) {
 	all, removal := []string{"get", "list", "watch", "create", "update", "delete"}, []string{"get", "delete"}
 	policies, webhooks, fences := removal, removal, removal

@@ -26,8 +26,8 @@ type Ring struct {
 	Live func(shard string) bool
 	// Silent reports whether a live shard has not renewed its Lease in time.
 	Silent func(shard string) bool
-	// DrainTimeout is how long a shard may take to release an object. If Force is set, the object
-	// is then taken from it, which requires that a fence refuses its writes to objects without its label.
+	// DrainTimeout is how long a shard may take to release an object. If Force is set, the object is
+	// then taken from it, which requires that a fence refuses its writes to objects without its label.
 	DrainTimeout time.Duration
 	Force        bool
 	// IsFull is set if the maximum number of objects is in a hand-over.
@@ -91,10 +91,10 @@ type Decision struct {
 // Decide returns the action on an object.
 //
 // An object leaves a live shard only after the shard has acknowledged the drain, because the shard
-// may be working on the object, or by force. An object of a dead shard, or one that is taken by force,
-// is assigned at once or, if it can have children, parked: its shard could still work on it while
-// they move. The children move while the object is parked, so that no shard ever sees a main object
-// without its children.
+// may be working on the object, or by force. An object of a dead shard, or one that is taken by
+// force, is assigned at once or, if it can have children, parked: its shard could still work on it
+// while they move. The children move while the object is parked, so that no shard ever sees a main
+// object without its children.
 func Decide(o Object, p Place, r Ring) Decision {
 	switch {
 	case o.Shard == "" && o.Drain == "":

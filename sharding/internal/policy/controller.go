@@ -202,8 +202,8 @@ func earliest(delays ...time.Duration) (first time.Duration) {
 	return first
 }
 
-// keep installs the policies or webhooks for the served resources and reports the result. It returns the delay
-// before the next check whether the API server applies them, or zero if no check is needed.
+// keep installs the policies or webhooks for the served resources and reports the result. It returns
+// the delay before the next check whether the API server applies them, or zero if no check is needed.
 func (c *Controller) keep(ctx context.Context, r *v1alpha1.ClusterRing, f found) (after time.Duration, err error) {
 	missing := f.missing()
 	if len(f.resources) == 0 {

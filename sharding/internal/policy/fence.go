@@ -36,10 +36,11 @@ func fenced(ring *v1alpha1.ClusterRing) []v1alpha1.GroupResource {
 	return all
 }
 
-// BuildFences returns the fence and the guard, the validating policies of a ring with service accounts and at least one
-// resource that is not exempt, in the form in which the API server stores them. They have no
-// parameter, and everything that they read is in the request, so an API server applies them from its
-// first request on. They recognize the children of main objects whose resource is one of the given.
+// BuildFences returns the fence and the guard, the validating policies of a ring with service
+// accounts and at least one resource that is not exempt, in the form in which the API server stores
+// them. They have no parameter, and everything that they read is in the request, so an API server
+// applies them from its first request on. They recognize the children of main objects whose resource
+// is one of the given.
 func (b *Builder) BuildFences(ring *v1alpha1.ClusterRing, resources []Resource) []Fence {
 	e, c := b.expressions(ring), constantsOf(ring, nil)
 	return []Fence{b.fence(ring, fencePrefix, func(revision string) admissionregistrationv1.ValidatingAdmissionPolicySpec {
@@ -121,7 +122,7 @@ func (e expressions) probedOr(revision, message string) string {
 // isForeign returns an expression that is true if a shard changes or deletes an object that is
 // assigned to another shard, or that is between two shards.
 func (c constants) isForeign(e expressions) string {
-	return "(" + c.isAccount() + ") && (" + e.former() + " != '' ? " + e.former() + " != " + callerPod + " : " + before(e.drain) + " != '')"
+	return c.isAccountIn() + " && (" + e.former() + " != '' ? " + e.former() + " != " + callerPod + " : " + before(e.drain) + " != '')"
 }
 
 // foreignMessage returns an expression for the message about a request that isForeign refuses.

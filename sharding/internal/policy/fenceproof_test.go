@@ -28,8 +28,8 @@ import (
 	sharderring "nodekeeper.dev/sharding/internal/ring"
 )
 
-// fencedCluster has a ring of Secrets with fence Deny, and an API server that applies its fences while
-// refuses is set.
+// fencedCluster has a ring of Secrets with fence Deny, and an API server that applies its fences
+// while refuses is set.
 type fencedCluster struct {
 	client  client.Client
 	ring    *v1alpha1.ClusterRing
@@ -97,8 +97,8 @@ func installed(t *testing.T, p *policy.Controller) bool {
 	return meta.IsStatusConditionTrue(all, place.FenceInstalled)
 }
 
-// TestFenceSettles covers R34: a fence counts as installed once each dry run of 3 s was refused, also
-// after one that was not.
+// TestFenceSettles covers R34: a fence counts as installed once each dry run of 3 s was refused,
+// also after one that was not.
 func TestFenceSettles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newFencedCluster(t)
@@ -117,8 +117,8 @@ func TestFenceSettles(t *testing.T) {
 	})
 }
 
-// TestFencedIsCheckedLive covers R30: before an object is taken by force, a process checks what it has
-// seen itself, what is stored, and which account the shard has.
+// TestFencedIsCheckedLive covers R30: before an object is taken by force, a process checks what it
+// has seen itself, what is stored, and which account the shard has.
 func TestFencedIsCheckedLive(t *testing.T) {
 	fence := types.NamespacedName{Name: "sharding-fence-web"}
 	for name, tc := range map[string]struct {
@@ -174,8 +174,8 @@ func TestFencedIsCheckedLive(t *testing.T) {
 	}
 }
 
-// TestFenceIsCheckedWhileAdmissionFails: a fence is proven in seconds, although other policies of the
-// ring cannot be written.
+// TestFenceIsCheckedWhileAdmissionFails: a fence is proven in seconds, although other policies of
+// the ring cannot be written.
 func TestFenceIsCheckedWhileAdmissionFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newFencedCluster(t)

@@ -45,31 +45,30 @@ func (b *Builder) isSharder() string {
 		" && request.options.?fieldManager.orValue('') == " + quote(sharderring.FieldManager) + ")"
 }
 
-// isChanged returns an expression that is true if the sharding metadata of the ring differs after an
-// update. A client that replaces an object without its annotations removes one of the sharder, which
-// only makes the next shard wait less for its caches, so that is no change.
+// isChanged returns an expression that is true if the sharding metadata of the ring differs after
+// an update. A client that replaces an object without its annotations removes one of the sharder,
+// which only makes the next shard wait less for its caches, so that is no change.
 func (e expressions) isChanged() string {
 	differs := func(label string) string {
 		at := "object.metadata.?labels[?" + quote(label) + "]"
 		return at + " != oldObject" + strings.TrimPrefix(at, "object")
 	}
-	children := "object.metadata.?annotations[?" + quote(e.children) + "]"
-	return "(" + differs(e.shard) + " || " + differs(e.drain) + " || " + e.childrenDiffer(children) + ")"
+	return "(" + differs(e.shard) + " || " + differs(e.drain) + " || " + e.childrenDiffer() + ")"
 }
 
 // childrenDiffer returns an expression that is true if an update sets the annotation children.
-func (e expressions) childrenDiffer(children string) string {
+func (e expressions) childrenDiffer() string {
+	children := "object.metadata.?annotations[?" + quote(e.children) + "]"
 	return children + ".hasValue() && " + children + " != oldObject" + strings.TrimPrefix(children, "object")
 }
 
 // mayChange returns an expression that is true for a change of labels by another client than the
-// sharder that is allowed: the policy sharding-stick assigns an object that has no labels in the next
-// update by any client, and a shard releases an object in a drain. The object is then parked, or that
-// policy or the shard itself has assigned it to the next shard, or, if the policy was skipped, without
-// labels. While no webhook answers, labels that a client leaves out are not restored: any client may
-// remove both labels then, and the sharder assigns the object again.
+// sharder that is allowed: the policy sharding-stick assigns an object that has no labels in the
+// next update by any client, and a shard releases an object in a drain. The object is then parked,
+// or that policy or the shard itself has assigned it to the next shard, or, if the policy was
+// skipped, without labels. While no webhook answers, labels that a client leaves out are not
+// restored: any client may remove both labels then, and the sharder assigns the object again.
 func (c constants) mayChange(e expressions, byWebhook bool) string {
-	children := "object.metadata.?annotations[?" + quote(e.children) + "]"
 	shard, drain := "object.metadata.?labels[?"+quote(e.shard)+"].orValue('')", "object.metadata.?labels[?"+quote(e.drain)+"].orValue('')"
 	dropped := shard + " == '' && " + drain + " == ''"
 	assigned := e.former() + " == '' && " + before(e.drain) + " == '' && " + drain + " == ''"
@@ -78,15 +77,15 @@ func (c constants) mayChange(e expressions, byWebhook bool) string {
 	if byWebhook {
 		assigned += " || " + dropped
 	}
-	return "!(" + e.childrenDiffer(children) + ") && (" + assigned + " || " + released + ")"
+	return "!(" + e.childrenDiffer() + ") && (" + assigned + " || " + released + ")"
 }
 
 // isAccountIn is isAccount for use in a larger expression.
 func (c constants) isAccountIn() string { return "(" + c.isAccount() + ")" }
 
-// isOther returns an expression that is true if an update changes anything but the sharding metadata
-// of rings and what the API server itself changes. It does not apply to objects in the namespace of
-// the sharder, which has objects of its own there.
+// isOther returns an expression that is true if an update changes anything but the sharding
+// metadata of rings and what the API server itself changes. It does not apply to objects in the
+// namespace of the sharder, which has objects of its own there.
 func (b *Builder) isOther() string {
 	const unguarded = "['labels', 'annotations', 'managedFields', 'resourceVersion', 'generation']"
 	same := func(at, except string) string {

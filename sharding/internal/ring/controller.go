@@ -26,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"nodekeeper.dev/sharding/api/v1alpha1"
+	"nodekeeper.dev/sharding/internal/place"
 )
 
 const (
@@ -285,7 +286,7 @@ func isNew(before, after *v1alpha1.Table) bool {
 }
 
 // isProblem are the reasons of other conditions that are problems.
-var isProblem = map[string]bool{installFailed: true, MovesFailing: true, fenceUnsupported: true}
+var isProblem = map[string]bool{installFailed: true, MovesFailing: true, place.FenceUnsupported: true}
 
 // emitEvents emits events for new problems. Moving objects and a pending policy installation are
 // not problems.

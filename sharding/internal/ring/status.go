@@ -33,9 +33,6 @@ const (
 // Package assignment reports it.
 const MovesFailing = "MovesFailing"
 
-// fenceUnsupported is a reason of the condition [place.FenceInstalled], which package policy reports.
-const fenceUnsupported = "FenceUnsupported"
-
 // maxNamed is the number of rejected Leases or missing resources that a condition lists.
 const maxNamed = 5
 

@@ -21,15 +21,12 @@ import (
 	"nodekeeper.dev/sharding/internal/ring"
 )
 
-// fenceUnsupported is a reason of the condition [place.FenceInstalled].
-const fenceUnsupported = "FenceUnsupported"
-
-// fenceSettle is how long each dry run must have been refused before a fence counts as installed: API
-// servers that did not answer a dry run may load the fence a little later.
+// fenceSettle is how long each dry run must have been refused before a fence counts as installed:
+// API servers that did not answer a dry run may load the fence a little later.
 const fenceSettle = 3 * time.Second
 
-// keepFences installs or removes the validating policies of a ring, and reports the result. It returns
-// the delay before the next check, or zero if no check is needed.
+// keepFences installs or removes the validating policies of a ring, and reports the result. It
+// returns the delay before the next check, or zero if no check is needed.
 func (c *Controller) keepFences(ctx context.Context, r *v1alpha1.ClusterRing, resources []Resource) (after time.Duration, err error) {
 	if why := unfenced(r); why != "" {
 		if err := c.removeFences(ctx, r.Name); err != nil {
@@ -42,7 +39,7 @@ func (c *Controller) keepFences(ctx context.Context, r *v1alpha1.ClusterRing, re
 		if err := c.removeFences(ctx, r.Name); err != nil {
 			return 0, err
 		}
-		c.reportFence(r, metav1.ConditionFalse, fenceUnsupported, why)
+		c.reportFence(r, metav1.ConditionFalse, place.FenceUnsupported, why)
 		return 0, nil
 	}
 	fences, err := c.fencesOf(ctx, r, resources)
@@ -66,7 +63,7 @@ func (c *Controller) keepFences(ctx context.Context, r *v1alpha1.ClusterRing, re
 	}
 	switch {
 	case waiting != "" && time.Since(since) >= unprobed:
-		c.reportFence(r, metav1.ConditionFalse, fenceUnsupported, waiting+"; its admission plugin ValidatingAdmissionPolicy may be disabled")
+		c.reportFence(r, metav1.ConditionFalse, place.FenceUnsupported, waiting+"; its admission plugin ValidatingAdmissionPolicy may be disabled")
 		return failingPeriod, nil
 	case waiting != "":
 		c.reportFence(r, metav1.ConditionFalse, installing, waiting)
@@ -174,8 +171,8 @@ func (c *Controller) proveFence(ctx context.Context, r *v1alpha1.ClusterRing, f 
 	return fmt.Sprintf("could not determine whether the API server applies %s: %v", f.Policy.Name, err)
 }
 
-// proven records the result of a dry run, and reports whether the fence counted as installed before it
-// and does so after it. An error that will soon be gone changes nothing.
+// proven records the result of a dry run, and reports whether the fence counted as installed before
+// it and does so after it. An error that will soon be gone changes nothing.
 func (c *Controller) proven(p *proof, refused bool, err error) (before, after bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -192,10 +189,10 @@ func (c *Controller) proven(p *proof, refused bool, err error) (before, after bo
 	return before, refused && p.applied
 }
 
-// Fenced reports whether the API server refuses requests of a shard of a ring for the objects of other
-// shards now: this process has seen the fence applied for long enough, the stored policy and its binding
-// are what this process wants, the pod of the shard has an account that the policy recognizes, and a dry
-// run is refused. It uses no cache.
+// Fenced reports whether the API server refuses requests of a shard of a ring for the objects of
+// other shards now: this process has seen the fence applied for long enough, the stored policy and
+// its binding are what this process wants, the pod of the shard has an account that the policy
+// recognizes, and a dry run is refused. It uses no cache.
 func (c *Controller) Fenced(ctx context.Context, r *v1alpha1.ClusterRing, shard string) (bool, error) {
 	if unfenced(r) != "" || c.unsupported() != "" || r.Spec.Fence != v1alpha1.FenceDeny {
 		return false, nil
@@ -241,8 +238,9 @@ func (c *Controller) isProven(r *v1alpha1.ClusterRing, f Fence) bool {
 	return p != nil && p.applied && p.revision == revisionOf(r, f)
 }
 
-// isStored reports whether the policy and the binding of a fence are stored as this process wants them.
-// A dry run does not show that: after an edit, the policy can still refuse it and nothing else.
+// isStored reports whether the policy and the binding of a fence are stored as this process wants
+// them. A dry run does not show that: after an edit, the policy can still refuse it and nothing
+// else.
 func (c *Controller) isStored(ctx context.Context, f Fence) (bool, error) {
 	policy, binding := &admissionregistrationv1.ValidatingAdmissionPolicy{}, &admissionregistrationv1.ValidatingAdmissionPolicyBinding{}
 	if err := c.Resources.Reader.Get(ctx, client.ObjectKeyFromObject(f.Policy), policy); err != nil {
@@ -254,9 +252,9 @@ func (c *Controller) isStored(ctx context.Context, f Fence) (bool, error) {
 	return equality.Semantic.DeepEqual(policy.Spec, f.Policy.Spec) && equality.Semantic.DeepEqual(binding.Spec, f.Binding.Spec), nil
 }
 
-// isRecognized reports whether the pod of a shard runs as one of the service accounts of the ring, by
-// which the fence recognizes shards. The account of a shard whose pod is gone, or which the sharder may
-// not read, is unknown.
+// isRecognized reports whether the pod of a shard runs as one of the service accounts of the ring,
+// by which the fence recognizes shards. The account of a shard whose pod is gone, or which the
+// sharder may not read, is unknown.
 func (c *Controller) isRecognized(ctx context.Context, r *v1alpha1.ClusterRing, shard string) (bool, error) {
 	pod, err := c.Pods.Pods(r.Spec.Shards.Namespace).Get(ctx, shard, metav1.GetOptions{})
 	switch {
