@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -59,6 +60,39 @@ func TestForcedMove(t *testing.T) {
 		require.NoError(t, next.Patch(t.Context(), &s, client.RawPatch(types.MergePatchType, []byte(`{"stringData":{"by":"next"}}`))))
 	}
 	require.Positive(t, moved)
+}
+
+// TestForcedMoveOfParents covers R29 and R30: when Force takes an object, its children move first, and
+// the object is assigned with their versions.
+func TestForcedMoveOfParents(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.permit()
+	ring := c.forced()
+	ring.Spec.Resources[0].ControlledResources = []v1alpha1.GroupResource{{Resource: "configmaps"}}
+	c.balanced(ring, 10, "web-0")
+	c.stolen("web-0") // creates its pod
+	for _, s := range c.secrets(t) {
+		c.stores(&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: s.Name, OwnerReferences: []metav1.OwnerReference{{
+			APIVersion: "v1", Kind: "Secret", Name: s.Name, UID: s.UID, Controller: new(true),
+		}}}})
+	}
+	c.lease(ring, "web-1", 600, 0)
+	c.event(ring, "Forced")
+	c.eventually(ring, func(collect *assert.CollectT, s *v1alpha1.ClusterRingStatus) {
+		c.inPlace(collect, ring, s)
+		assert.Len(collect, c.shardsOf(collect, ring), 2)
+	})
+	c.counts(ring, "secrets", "forced")
+	for _, s := range c.secrets(t) {
+		at := s.Labels[prefix.ShardLabel(ring.Name)]
+		of := &corev1.ConfigMap{}
+		require.NoError(t, c.Get(t.Context(), client.ObjectKeyFromObject(&s), of))
+		assert.Equal(t, at, of.Labels[prefix.ShardLabel(ring.Name)], s.Name)
+		if at == "web-1" {
+			assert.Contains(t, s.Annotations[prefix.ChildrenAnnotation(ring.Name)], of.ResourceVersion, s.Name)
+		}
+	}
 }
 
 // TestForceWaitsForItsFence covers R30 and R34: without a fence that works, Force takes nothing from a
