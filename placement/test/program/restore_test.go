@@ -1,13 +1,17 @@
 package program
 
 import (
+	"fmt"
 	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"nodekeeper.dev/placement/contract"
 	"nodekeeper.dev/placement/test/journal"
 	"nodekeeper.dev/placement/test/queues"
 	"nodekeeper.dev/test/controlplane"
@@ -69,4 +73,42 @@ func TestRestoredEtcd(t *testing.T) {
 	c.await(5, a)
 	assert.Greater(t, len(controller.Processes()), 1, "a controller that knows the lost history ends")
 	assert.Contains(t, controller.Output(), "the cluster was rewound")
+}
+
+// TestRewoundLeaseOfAnAgentThatHasAdopted: an agent has adopted its incarnation and has no contract
+// to follow when its Lease goes back to before its first acknowledgement. The generations of the new
+// contract would stay below those that the agent ignores if it did not acknowledge once more.
+func TestRewoundLeaseOfAnAgentThatHasAdopted(t *testing.T) {
+	t.Parallel()
+	c, pods, _ := newWork(t, long, 1, 1)
+	a := pods[0]
+	for _, partitions := range []int{2, 3} {
+		c.scale(int64(partitions))
+		c.await(partitions, a)
+	}
+	before := c.acknowledged(t, a)
+	require.GreaterOrEqual(t, before.Generation, int64(3))
+	require.NoError(t, c.controller.Kill())
+	require.NoError(t, a.Kill())
+	require.NoError(t, c.Delete(t.Context(), c.contract(t, a)))
+	a = c.restart(a)
+	require.EventuallyWithT(t, func(t *assert.CollectT) {
+		assert.Contains(t, c.acknowledged(t, a).Failing, contract.Everything, "it has adopted")
+	}, patience, period)
+
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:null}}}`, contract.AcknowledgedAnnotation)
+	require.NoError(t, c.Patch(t.Context(), c.lease(t, a), client.RawPatch(types.MergePatchType, patch)))
+	c.startController()
+	require.EventuallyWithT(t, func(t *assert.CollectT) { assert.Len(t, pids(c.journal(t), a), 6) }, patience, period)
+	c.await(3, a)
+	after := c.acknowledged(t, a)
+	assert.Equal(t, before.Incarnation, after.Incarnation)
+	assert.Greater(t, after.Generation, before.Generation)
+}
+
+// acknowledged returns the acknowledgement on the Lease of a pod.
+func (c *cluster) acknowledged(t require.TestingT, p *pod) contract.Ack {
+	ack, err := contract.DecodeAck([]byte(c.lease(t, p).Annotations[contract.AcknowledgedAnnotation]))
+	require.NoError(t, err)
+	return ack
 }

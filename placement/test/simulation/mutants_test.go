@@ -31,7 +31,7 @@ type mutant struct {
 	startsEmpty, overcommits                                                    bool
 	anyContract, noRun, adoptsCached, adoptsBlindly, acksEarly, acksLate        bool
 	remakesLease, sameRun, releasesEarly, releasesBlindly                       bool
-	keepsVersions, goesBack, noTime, remembersEnds                              bool
+	keepsVersions, goesBack, noTime, remembersEnds, forgetsAck                  bool
 }
 
 var mutants = map[string]mutant{
@@ -207,6 +207,7 @@ var mutants = map[string]mutant{
 	"apply: returns with the run that it has released":   {narrow: returning, sameRun: true},
 	"apply: releases the Lease before workers return":    {narrow: returning, releasesEarly: true},
 	"apply: releases the Lease without a precondition":   {narrow: returning, releasesBlindly: true},
+	"apply: renews without its acknowledgement":          {narrow: adopting, settles: true, forgetsAck: true},
 	"ready: without acknowledgement": {readyView: func(v *contract.View, _ types.UID, incarnation string) {
 		v.Ack = contract.Ack{Incarnation: incarnation, Generation: v.Contract.Generation, Digest: v.Digest}
 	}},
@@ -305,6 +306,12 @@ func restoring(s *settings) {
 func reviving(s *settings) {
 	restoring(s)
 	s.churn, s.faults, s.among, s.returns, s.capacity = 2, 6, []int{9}, true, 2
+}
+
+// adopting restores etcd while processes crash and adopt their incarnations.
+func adopting(s *settings) {
+	restoring(s)
+	s.churn, s.faults, s.among = 2, 6, []int{0}
 }
 
 // crashing makes processes crash while work moves.
@@ -421,6 +428,7 @@ var found = schedules.Recorded{
 	"apply: returns with the run that it has released":                       6249,
 	"apply: releases the Lease before workers return":                        762223,
 	"apply: releases the Lease without a precondition":                       29668,
+	"apply: renews without its acknowledgement":                              211571,
 	"ready: without acknowledgement":                                         0,
 	"ready: ignores releasing":                                               20,
 	"ready: ignores since":                                                   8,

@@ -34,8 +34,9 @@ type process struct {
 
 	rate        int // rate of its clock, in tenths
 	incarnation string
-	renewed     int    // when its last successful renewal began, by its own clock
-	lease       *lease // the last version that it has observed
+	renewed     int          // when its last successful renewal began, by its own clock
+	lease       *lease       // the last version that it has observed
+	ack         contract.Ack // the acknowledgement that the Lease must have
 	contract    contract.Contract
 	digest      string
 	last        int64 // the generation for Accepts
@@ -78,7 +79,7 @@ func (p *process) cancel() {
 // forget ends the incarnation. No workers are left running.
 func (p *process) forget() {
 	clear(p.running)
-	p.incarnation, p.lease, p.contract, p.digest, p.last = "", nil, contract.Contract{}, "", 0
+	p.incarnation, p.lease, p.ack, p.contract, p.digest, p.last = "", nil, contract.Ack{}, contract.Contract{}, "", 0
 	p.thawing = false
 }
 
@@ -139,7 +140,7 @@ func (p *process) join() {
 	}
 	p.send(func() {
 		if stored := p.world.putLease(p.name, l, next); stored != nil && p.alive && !p.frozen && p.incarnation == "" {
-			p.incarnation, p.lease, p.renewed = next.holder, stored, started
+			p.incarnation, p.lease, p.ack, p.renewed = next.holder, stored, next.ack, started
 			p.position = len(p.world.log[contractKind])
 			p.read(p.world.contract(p.name))
 			p.world.record("%s joins", p)
@@ -155,7 +156,7 @@ func (p *process) adopt(l *lease, started int) {
 		last, next.ack = contract.Adopt(l.ack)
 	}
 	if p.mutant.adoptsBlindly {
-		p.incarnation, p.lease, p.renewed, p.last = l.holder, l, started, last
+		p.incarnation, p.lease, p.ack, p.renewed, p.last = l.holder, l, l.ack, started, last
 		p.position = len(p.world.log[contractKind])
 		p.read(p.world.contract(p.name))
 		return
@@ -165,7 +166,7 @@ func (p *process) adopt(l *lease, started int) {
 		if stored == nil || !p.alive || p.frozen || p.incarnation != "" {
 			return
 		}
-		p.incarnation, p.lease, p.renewed, p.last = l.holder, stored, started, last
+		p.incarnation, p.lease, p.ack, p.renewed, p.last = l.holder, stored, next.ack, started, last
 		p.world.record("%s adopts its incarnation", p)
 		if p.mutant.adoptsCached {
 			p.adoptCached()
@@ -204,9 +205,9 @@ func (p *process) send(write func()) {
 	}
 }
 
-// writeLease renews the Lease with the current acknowledgement. A deleted Lease is not recreated:
-// that write could arrive long after the incarnation has been considered ended, and a restarted
-// process would adopt it.
+// writeLease renews the Lease with the current acknowledgement, also on a Lease that a restore has
+// rewound. A deleted Lease is not recreated: that write could arrive long after the incarnation has
+// been considered ended, and a restarted process would adopt it.
 func (p *process) writeLease() {
 	if p.cut {
 		return
@@ -224,6 +225,9 @@ func (p *process) writeLease() {
 		return
 	}
 	read, next := now, *p.lease
+	if !p.mutant.forgetsAck {
+		next.ack = p.ack
+	}
 	p.send(func() {
 		stored := p.world.putLease(p.name, read, next)
 		if stored != nil && p.incarnation == incarnation && p.alive {
@@ -376,7 +380,7 @@ func (p *process) acknowledge() {
 		return
 	}
 	next := *p.lease
-	next.ack = a
+	next.ack, p.ack = a, a
 	started, incarnation, read := p.clock(), p.incarnation, p.lease
 	// The acknowledgement is true when it is sent, even if it arrives late.
 	p.world.ghost.acknowledges(p, &a)
