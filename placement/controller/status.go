@@ -258,7 +258,7 @@ func isSameDecision(a, b *placement.Status) bool {
 
 func isSameShares(a, b []placement.Placement) bool { return equality.Semantic.DeepEqual(a, b) }
 
-// isSameVerdict reports whether two statuses are the same, apart from numbers, messages and times.
+// isSameVerdict reports whether two statuses differ in numbers, messages and times at most.
 func isSameVerdict(a, b *placement.Status) bool {
 	return a.ObservedGeneration == b.ObservedGeneration && slices.EqualFunc(a.Conditions, b.Conditions, func(x, y metav1.Condition) bool {
 		return x.Type == y.Type && x.Status == y.Status && x.Reason == y.Reason && x.ObservedGeneration == y.ObservedGeneration

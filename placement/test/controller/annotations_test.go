@@ -31,7 +31,7 @@ func (w *world) annotated(kind schema.GroupVersionKind, name, replicas string) *
 	return o
 }
 
-// annotatedStatus returns the annotations of a status, their meaning, and the reason of
+// annotatedStatus returns the annotations of a status, their content, and the reason of
 // PlacementReady.
 func (w *world) annotatedStatus(t require.TestingT, o *unstructured.Unstructured) (all map[string]string, s placement.Status, reason string) {
 	require.NoError(t, w.Get(w.t.Context(), client.ObjectKeyFromObject(o), o))
