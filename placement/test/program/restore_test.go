@@ -75,9 +75,9 @@ func TestRestoredEtcd(t *testing.T) {
 	assert.Contains(t, controller.Output(), "the cluster was rewound")
 }
 
-// TestRewoundLeaseOfAnAgentThatHasAdopted: an agent has adopted its incarnation and has no contract
-// to follow when its Lease goes back to before its first acknowledgement. The generations of the new
-// contract would stay below those that the agent ignores if it did not acknowledge once more.
+// TestRewoundLeaseOfAnAgentThatHasAdopted: an agent has adopted its incarnation, and has no
+// contract yet, when its Lease goes back to before its first acknowledgement. If it did not write
+// that once more, the new contract would have a generation that it ignores.
 func TestRewoundLeaseOfAnAgentThatHasAdopted(t *testing.T) {
 	t.Parallel()
 	c, pods, _ := newWork(t, long, 1, 1)

@@ -205,8 +205,8 @@ func (p *process) send(write func()) {
 	}
 }
 
-// writeLease renews the Lease with the current acknowledgement, also on a Lease that a restore has
-// rewound. A deleted Lease is not recreated: that write could arrive long after the incarnation has
+// writeLease renews the Lease with the current acknowledgement, even if a restore has rewound the
+// Lease. A deleted Lease is not recreated: that write could arrive long after the incarnation has
 // been considered ended, and a restarted process would adopt it.
 func (p *process) writeLease() {
 	if p.cut {
