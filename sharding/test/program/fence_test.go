@@ -157,9 +157,11 @@ var changing = map[string]func(*testing.T, client.Client, *appsv1.Deployment) er
 // shard for an object that another shard has, or that is moving.
 func TestFenceRefusesOtherShards(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t)
+	c := newSite(t)
+	only := c.sharder("a")
 	c.permit()
 	ring := c.fenced(v1alpha1.FenceDeny, "web-0", "web-1")
+	require.NoError(t, only.Stop(stopTimeout)) // it would move these objects
 	s, d := prefix.ShardLabel(ring.Name), prefix.DrainLabel(ring.Name)
 	owner, other, unbound := c.stolen("web-0"), c.stolen("web-1"), c.stolen("")
 	n := 0
@@ -212,9 +214,11 @@ func TestFenceCannotTell(t *testing.T) {
 // has moved is refused by the API server, which compares the stored object.
 func TestFormerShardIsFenced(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t)
+	c := newSite(t)
+	only := c.sharder("a")
 	c.permit()
 	ring := c.fenced(v1alpha1.FenceDeny, "web-0", "web-1")
+	require.NoError(t, only.Stop(stopTimeout)) // it would move these objects
 	s := prefix.ShardLabel(ring.Name)
 	former, next := c.stolen("web-0"), c.stolen("web-1")
 	object := secret(c.namespace, "moved")
