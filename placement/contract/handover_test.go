@@ -381,8 +381,8 @@ func TestF17AContractIsNeverTooLarge(t *testing.T) {
 	assert.Equal(t, int64(900), plan.Contract.Entries[0].Generation)
 }
 
-// TestLargeResourceKeepsNoneOut: a pod has a new incarnation, so all of its entries are new. They are
-// in the order of their UIDs.
+// TestLargeResourceKeepsNoneOut: a pod has a new incarnation, so all of its entries are new. They
+// are in the order of their UIDs.
 func TestLargeResourceKeepsNoneOut(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {

@@ -229,7 +229,8 @@ func listOf[L runtime.Object](list func(context.Context, metav1.ListOptions) (L,
 	return func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return list(ctx, o) }
 }
 
-// reflector returns what fills a store with selected objects. It ends the process if the cluster was rewound.
+// reflector returns what fills a store with selected objects. It ends the process if the cluster
+// was rewound.
 func (l *loop) reflector(expected runtime.Object, to cache.ReflectorStore, selected metav1.ListOptions, list cache.ListWithContextFunc, watchFrom func(context.Context, metav1.ListOptions) (watch.Interface, error)) *cache.Reflector {
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {

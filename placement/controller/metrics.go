@@ -71,8 +71,8 @@ func (c *Controller) Collect(ch chan<- prometheus.Metric) {
 	c.detector.Collect(ch)
 }
 
-// poolLabels returns the label pool of each pool: its name, preceded by its namespace if another pool
-// has the same name.
+// poolLabels returns the label pool of each pool: its name, preceded by its namespace if another
+// pool has the same name.
 func poolLabels(pools []Pool) []string {
 	count := map[string]int{}
 	for i := range pools {

@@ -9,16 +9,17 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// placement is placement. TestMetricsOfTheAlertsAreExported in placement/test/controller looks for its
-// metrics at the program.
+// placement is placement. TestMetricsOfTheAlertsAreExported in placement/test/controller looks for
+// its metrics at the program.
 var placement = product{
 	name: "placement", deploy: "placement/deploy/monitoring", runbook: "placement/docs/alerts.md", picture: "placement/docs/pictures/dashboard.svg",
 	metrics: regexp.MustCompile(`^(nodekeeper_build_info|(placement|process)_[a-z_]+)$`),
 	healthy: healthyPlacement, changes: changesOfPlacement,
 }
 
-// healthyPlacement is a cluster with two controllers, the first of which leads, and a pool. One of its
-// pods dies, and its work waits for it, moves, and is acknowledged. Samples are one minute apart.
+// healthyPlacement is a cluster with two controllers, the first of which leads, and a pool. One of
+// its pods dies, and its work waits for it, moves, and is acknowledged. Samples are one minute
+// apart.
 var healthyPlacement = map[string]string{
 	`nodekeeper_build_info{program="placement-controller",pod="c0"}`: "1+0x180",
 	`nodekeeper_build_info{program="placement-controller",pod="c1"}`: "1+0x180",
@@ -42,7 +43,8 @@ var changesOfPlacement = map[string]map[string]string{
 	"ContractAlmostFull":      {`placement_contract_bytes_max{pod="c0",pool="worker"}`: "0+0x170 740000+0x9"},
 }
 
-// TestNewLeaderOfPlacementKeepsAnAlert: its series have another pod, and those of the former leader end.
+// TestNewLeaderOfPlacementKeepsAnAlert: its series have another pod, and those of the former leader
+// end.
 func TestNewLeaderOfPlacementKeepsAnAlert(t *testing.T) {
 	series := maps.Clone(healthyPlacement)
 	for _, metric := range []string{`placement_pods_wanted{pod="%",pool="worker"}`, `placement_vreplicas{pod="%",pool="worker",state="pending"}`} {

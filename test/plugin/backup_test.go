@@ -84,8 +84,8 @@ type recipe struct {
 	watcher *programs.Program
 }
 
-// merges lets a node return with other labels than those of the backup, and so many programs write to
-// it that the API server no longer records who has set its marker.
+// merges lets a node return with other labels than those of the backup, and so many programs write
+// to it that the API server no longer records who has set its marker.
 func (r *recipe) merges(name string) {
 	r.t.Helper()
 	r.label(name, "r5")

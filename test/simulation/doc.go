@@ -5,15 +5,15 @@
 // watchers and two processors without locks, each with its own stale caches. Watchers are
 // arbitrarily slow: a list shows the Node at some moment between the request and the answer, events
 // are processed while a write is under way, a write of a crashed watcher may take effect later,
-// answers to other watchers may take any time, and Leases of live watchers are taken over. There are
-// gaps in watches, tombstones, crashes, restarts, lives of a few steps, long stalls, lost answers
-// and replays. Records are removed at any time, as by kubectl nodekeeper forget, and malformed
-// objects take the names of transactions that are not stored yet. An admission policy that comes and
-// goes refuses labels, and may name a wrong one. Different machines take the name, and report their
-// identity late or not at all. A tool applies a label server-side, or removes it. An earlier record
-// takes the place of a later one, as from a backup, and the API server may no longer record then who
-// has set the marker. The datastore may be replaced, so that revisions start again; the promises of an
-// outage hold then.
+// answers to other watchers may take any time, and Leases of live watchers are taken over. There
+// are gaps in watches, tombstones, crashes, restarts, lives of a few steps, long stalls, lost
+// answers and replays. Records are removed at any time, as by kubectl nodekeeper forget, and
+// malformed objects take the names of transactions that are not stored yet. An admission policy
+// that comes and goes refuses labels, and may name a wrong one. Different machines take the name,
+// and report their identity late or not at all. A tool applies a label server-side, or removes it.
+// An earlier record takes the place of a later one, as from a backup, and the API server may no
+// longer record then who has set the marker. The datastore may be replaced, so that revisions start
+// again; the promises of an outage hold then.
 //
 // The simulation runs the real code of the decision ([nodekeeper.dev/internal/preserve.Decide]) and
 // of watchers: their handling of events ([nodekeeper.dev/internal/watcher.Observer],

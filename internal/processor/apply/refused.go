@@ -59,11 +59,11 @@ func (r refusals) reasons() map[string]string {
 	return reasons
 }
 
-// refused returns labels whose change the API server refuses: one if this is the first refusal on the
-// Node, since there are seldom more, and otherwise all; those that the given refusal of all names, if
-// that is enough. It returns none if the API server refuses the
-// restore even without any change of a label, or if nodekeeper's own policies refuse a taint or an
-// annotation: then a component is not installed, and all of them come back once it is.
+// refused returns labels whose change the API server refuses: one if this is the first refusal on
+// the Node, since there are seldom more, and otherwise all; those that the given refusal of all
+// names, if that is enough. It returns none if the API server refuses the restore even without any
+// change of a label, or if nodekeeper's own policies refuse a taint or an annotation: then a
+// component is not installed, and all of them come back once it is.
 func (a *Applier) refused(ctx context.Context, wanted nodes.Wanted, v *view, refusal error) (refusals, error) {
 	changed := labels.Differing(v.node.Labels, wanted.Labels)
 	if len(changed) == 0 {

@@ -349,8 +349,8 @@ func TestRefusedLabelIsNotLostIfTheRestoreIsNotNoted(t *testing.T) {
 	assert.Equal(t, set{"b": "1"}, c.stored.Record.Withheld[0].Labels)
 }
 
-// An answer proves nothing by itself: in dry runs, the API server must accept the restore without what
-// it names, and refuse it with that.
+// An answer proves nothing by itself: in dry runs, the API server must accept the restore without
+// what it names, and refuse it with that.
 func TestLabelsThatAnswersName(t *testing.T) {
 	forbidden := func(text string) error {
 		return apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "node-1", errors.New(text))

@@ -253,8 +253,8 @@ func TestWhatIsStored(t *testing.T) {
 	assert.Equal(t, []string{"Scheduled True Placed 1", "Acknowledged True Acknowledged 1", "Ready True Ready 1"}, all)
 }
 
-// TestObjectsOfOthersAreKept: a Lease with the name of a pod that a decision names, without the label
-// of the pool, and one that nothing names.
+// TestObjectsOfOthersAreKept: a Lease with the name of a pod that a decision names, without the
+// label of the pool, and one that nothing names.
 func TestObjectsOfOthersAreKept(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "")

@@ -67,8 +67,8 @@ func TestMonitoringRenders(t *testing.T) {
 	assert.Equal(t, map[string]int{"PodMonitor": 1, "PrometheusRule": 1, "ConfigMap": 1}, kinds)
 }
 
-// TestReferenceHasTheAlerts compares the page of the alerts with the rules. test/monitoring checks that
-// each has a section.
+// TestReferenceHasTheAlerts compares the page of the alerts with the rules. test/monitoring checks
+// that each has a section.
 func TestReferenceHasTheAlerts(t *testing.T) {
 	t.Parallel()
 	reference.CheckPage(t, "placement/docs/alerts.md", "alerts", reference.Alerts(t, monitoring+"/rules.yaml"))

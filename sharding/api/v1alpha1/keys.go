@@ -64,8 +64,8 @@ func (p Prefix) LeavingAnnotation() string { return string(p) + "/leaving" }
 // ShardLabel returns the key of the label that names the shard to which an object is assigned.
 func (p Prefix) ShardLabel(ring string) string { return "shard." + string(p) + "/" + ring }
 
-// DrainLabel returns the key of the label that asks a shard to release an object. The sharder sets it.
-// Its value is the name of the shard that gets the object.
+// DrainLabel returns the key of the label that asks a shard to release an object. The sharder sets
+// it. Its value is the name of the shard that gets the object.
 func (p Prefix) DrainLabel(ring string) string { return "drain." + string(p) + "/" + ring }
 
 // ChildrenAnnotation returns the key of the annotation on a main object that records the

@@ -121,8 +121,8 @@ func (t *tracker) apply(ctx context.Context, v *view, key types.NamespacedName, 
 	return nil
 }
 
-// reportLate reports that a shard has not released an object in time, and why the object is not taken
-// from it.
+// reportLate reports that a shard has not released an object in time, and why the object is not
+// taken from it.
 func (t *tracker) reportLate(v *view, key types.NamespacedName, why string) {
 	t.of.event(corev1.EventTypeWarning, "DrainTimeout", "the shard of %s %s has not released it in time", t.mapping.GroupVersionKind.Kind, key)
 	if v.ring.Spec.Handover.OnTimeout == v1alpha1.Force {
@@ -131,8 +131,8 @@ func (t *tracker) reportLate(v *view, key types.NamespacedName, why string) {
 	t.of.requestReport()
 }
 
-// waitForFence reports, once, an object that would be taken from its shard if a live check showed that
-// the fence refuses the shard's writes.
+// waitForFence reports, once, an object that would be taken from its shard if a live check showed
+// that the fence refuses the shard's writes.
 func (t *tracker) waitForFence(v *view, key types.NamespacedName, m *metav1.PartialObjectMetadata) {
 	isNew := false
 	t.change(key, func(o object) object {

@@ -198,8 +198,8 @@ func TestDrainIsTimedFromItsFirstVersion(t *testing.T) {
 	assert.Equal(t, known, known.undrained("before"))
 }
 
-// TestForceActsOnlyBehindAFence covers R30: with onTimeout Force, an object is taken from a live shard if
-// the status shows that the fence works, and a dry run confirms it.
+// TestForceActsOnlyBehindAFence covers R30: with onTimeout Force, an object is taken from a live
+// shard if the status shows that the fence works, and a dry run confirms it.
 func TestForceActsOnlyBehindAFence(t *testing.T) {
 	t.Parallel()
 	s := newScene()
@@ -232,8 +232,8 @@ func TestForceActsOnlyBehindAFence(t *testing.T) {
 	}
 }
 
-// TestForceThatWaitsIsReported covers R30: the status can show a fence that a live check does not. The
-// shard is then reported as late, once.
+// TestForceThatWaitsIsReported covers R30: the status can show a fence that a live check does not.
+// The shard is then reported as late, once.
 func TestForceThatWaitsIsReported(t *testing.T) {
 	t.Parallel()
 	s := newScene()

@@ -39,7 +39,8 @@ type sharder struct {
 	// sightings are what the process has seen of the Leases.
 	sightings [shardCount]sighting
 	// busy counts the answers of the API server for which the process waits. isReading is set while it
-	// reads a Lease or checks the fence, for all objects that need the answer, and isMoving while it moves children.
+	// reads a Lease or checks the fence, for all objects that need the answer, and isMoving while it
+	// moves children.
 	busy                int
 	isReading, isMoving bool
 }

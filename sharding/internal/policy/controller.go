@@ -63,7 +63,8 @@ type Controller struct {
 	// Fences is set if the API server serves ValidatingAdmissionPolicies. Without them, rings have no
 	// fence.
 	Fences bool
-	// Pods reads the pod of a shard from the API server before objects are taken from the shard by force.
+	// Pods reads the pod of a shard from the API server before objects are taken from the shard by
+	// force.
 	Pods corev1client.PodsGetter
 	// SyncPeriod bounds the delay between retries for a failing ring.
 	SyncPeriod time.Duration
@@ -202,8 +203,9 @@ func earliest(delays ...time.Duration) (first time.Duration) {
 	return first
 }
 
-// keep installs the policies or webhooks for the served resources and reports the result. It returns
-// the delay before the next check whether the API server applies them, or zero if no check is needed.
+// keep installs the policies or webhooks for the served resources and reports the result. It
+// returns the delay before the next check whether the API server applies them, or zero if no check
+// is needed.
 func (c *Controller) keep(ctx context.Context, r *v1alpha1.ClusterRing, f found) (after time.Duration, err error) {
 	missing := f.missing()
 	if len(f.resources) == 0 {

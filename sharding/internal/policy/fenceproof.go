@@ -252,9 +252,9 @@ func (c *Controller) isStored(ctx context.Context, f Fence) (bool, error) {
 	return equality.Semantic.DeepEqual(policy.Spec, f.Policy.Spec) && equality.Semantic.DeepEqual(binding.Spec, f.Binding.Spec), nil
 }
 
-// isRecognized reports whether the pod of a shard runs as one of the service accounts of the ring. The
-// fence recognizes shards by these accounts. The account of a shard is unknown if its pod is gone, or
-// if the sharder may not read the pod.
+// isRecognized reports whether the pod of a shard runs as one of the service accounts of the ring.
+// The fence recognizes shards by these accounts. The account of a shard is unknown if its pod is
+// gone, or if the sharder may not read the pod.
 func (c *Controller) isRecognized(ctx context.Context, r *v1alpha1.ClusterRing, shard string) (bool, error) {
 	pod, err := c.Pods.Pods(r.Spec.Shards.Namespace).Get(ctx, shard, metav1.GetOptions{})
 	switch {

@@ -128,7 +128,8 @@ func belongsTo(o client.Object, ring string) bool {
 	return err == nil && version.Group == v1alpha1.GroupName
 }
 
-// Remove deletes the policies of a ring, its table, its webhooks and its fences, based on live reads.
+// Remove deletes the policies of a ring, its table, its webhooks and its fences, based on live
+// reads.
 func (c *Controller) Remove(ctx context.Context, ring string) error {
 	for _, remove := range []func(context.Context, string) error{c.removeFences, c.removeWebhooks, c.removePolicies, c.removeTable} {
 		if err := remove(ctx, ring); err != nil {

@@ -27,8 +27,8 @@ type fenced struct {
 	shard client.Client
 }
 
-// compareFences measures creates and updates in rings that differ only in their fence, and where there
-// is no ring.
+// compareFences measures creates and updates in rings that differ only in their fence, and where
+// there is no ring.
 func (b *bench) compareFences(ctx context.Context) error {
 	all := []fenced{{name: other, shard: b.client}}
 	for _, fence := range []v1alpha1.Fence{v1alpha1.FenceNone, v1alpha1.FenceAudit, v1alpha1.FenceDeny} {
@@ -97,8 +97,8 @@ type updates struct {
 	cpu  time.Duration
 }
 
-// timeUpdates patches a Secret in each ring, as its shard and as an administrator, in short blocks that
-// alternate. It prints the durations and the CPU time of the API server.
+// timeUpdates patches a Secret in each ring, as its shard and as an administrator, in short blocks
+// that alternate. It prints the durations and the CPU time of the API server.
 func (b *bench) timeUpdates(ctx context.Context, all []fenced) error {
 	var kinds []*updates
 	for _, one := range all {

@@ -53,8 +53,8 @@ func fromThePage(t *testing.T, language string) (file string) {
 	return file
 }
 
-// TestShardsInOtherLanguages covers R45: the shards of the page share objects, hand them over, return
-// under their name, and stop when they were frozen for too long.
+// TestShardsInOtherLanguages covers R45: the shards of the page share objects, hand them over,
+// return under their name, and stop when they were frozen for too long.
 func TestShardsInOtherLanguages(t *testing.T) {
 	t.Parallel()
 	controlplane.NeedKubectl(t)
@@ -97,8 +97,8 @@ func TestShardsInOtherLanguages(t *testing.T) {
 	c.worksOn("bash-0", "js-0")
 }
 
-// frozenWithObjects returns a frozen shard that has objects. Its Lease is short, so it starts again if
-// the machine stalls, like a container.
+// frozenWithObjects returns a frozen shard that has objects. Its Lease is short, so it starts again
+// if the machine stalls, like a container.
 func (c *cluster) frozenWithObjects(name, api, file string) *foreign {
 	c.t.Helper()
 	var f *foreign

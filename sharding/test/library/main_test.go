@@ -102,7 +102,8 @@ func newCluster(t *testing.T, changes ...func(*v1alpha1.ClusterRing)) *cluster {
 	return clusterOn(t, shared, sharedSharder.Output, changes...)
 }
 
-// clusterOn is newCluster on another API server. The output of its sharder is shown if the test fails.
+// clusterOn is newCluster on another API server. The output of its sharder is shown if the test
+// fails.
 func clusterOn(t *testing.T, plane *controlplane.ControlPlane, sharder func() string, changes ...func(*v1alpha1.ClusterRing)) *cluster {
 	t.Helper()
 	direct, err := client.New(plane.Config, client.Options{})

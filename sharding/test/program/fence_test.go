@@ -197,7 +197,8 @@ func TestFenceRefusesOtherShards(t *testing.T) {
 	}
 }
 
-// TestFenceCannotTell names what R34 does not cover: a scale has no labels, and a new object no shard.
+// TestFenceCannotTell names what R34 does not cover: a scale has no labels, and a new object no
+// shard.
 func TestFenceCannotTell(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -210,8 +211,8 @@ func TestFenceCannotTell(t *testing.T) {
 	require.NoError(t, other.Create(t.Context(), secret(c.namespace, c.owned(ring, "web-0", ring.Spec.Resources[0]))))
 }
 
-// TestFormerShardIsFenced covers R34: a request without a version that its shard sends after the object
-// has moved is refused by the API server, which compares the stored object.
+// TestFormerShardIsFenced covers R34: a request without a version that its shard sends after the
+// object has moved is refused by the API server, which compares the stored object.
 func TestFormerShardIsFenced(t *testing.T) {
 	t.Parallel()
 	c := newSite(t)
@@ -342,8 +343,8 @@ func TestFenceNeedsAdmission(t *testing.T) {
 	require.Empty(t, c.fences(t, ring))
 }
 
-// TestFenceNeedsItsPlugin covers the reason FenceUnsupported for an API server that stores policies and
-// does not apply them.
+// TestFenceNeedsItsPlugin covers the reason FenceUnsupported for an API server that stores policies
+// and does not apply them.
 func TestFenceNeedsItsPlugin(t *testing.T) {
 	t.Parallel()
 	plane, err := controlplane.Start(controlplane.Options{APIServerArgs: map[string][]string{"disable-admission-plugins": {"ValidatingAdmissionPolicy"}}})

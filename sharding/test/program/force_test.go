@@ -17,8 +17,8 @@ import (
 	"nodekeeper.dev/sharding/api/v1alpha1"
 )
 
-// forced returns a ring that takes objects from shards that do not release them within a second. It is
-// not created yet.
+// forced returns a ring that takes objects from shards that do not release them within a second. It
+// is not created yet.
 func (c *cluster) forced() *v1alpha1.ClusterRing {
 	ring := c.ring("")
 	ring.Spec.Shards.ServiceAccounts, ring.Spec.Fence = []string{account}, v1alpha1.FenceDeny
@@ -26,9 +26,9 @@ func (c *cluster) forced() *v1alpha1.ClusterRing {
 	return ring
 }
 
-// TestForcedMove covers the rest of R30, and R34: with onTimeout Force, an object that is not released in
-// time is assigned to the other shard. A shard that was frozen until then, and wakes up with a request
-// in hand, changes nothing of the object any more.
+// TestForcedMove covers the rest of R30, and R34: with onTimeout Force, an object that is not
+// released in time is assigned to the other shard. A shard that was frozen until then, and wakes up
+// with a request in hand, changes nothing of the object any more.
 func TestForcedMove(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -62,8 +62,8 @@ func TestForcedMove(t *testing.T) {
 	require.Positive(t, moved)
 }
 
-// TestForcedMoveOfParents covers R29 and R30: when Force takes an object, its children move first, and
-// the object is assigned with their versions.
+// TestForcedMoveOfParents covers R29 and R30: when Force takes an object, its children move first,
+// and the object is assigned with their versions.
 func TestForcedMoveOfParents(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -95,8 +95,8 @@ func TestForcedMoveOfParents(t *testing.T) {
 	}
 }
 
-// TestForceWaitsForItsFence covers R30 and R34: without a fence that works, Force takes nothing from a
-// live shard, and the ring reports that. It acts as soon as there is one.
+// TestForceWaitsForItsFence covers R30 and R34: without a fence that works, Force takes nothing
+// from a live shard, and the ring reports that. It acts as soon as there is one.
 func TestForceWaitsForItsFence(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

@@ -46,8 +46,8 @@ func (c *cluster) asAccount() (stolen client.Client) {
 	return stolen
 }
 
-// guarded returns a site with a ring with fence Deny, on which no sharder acts. Its Secrets have children.
-// With byWebhook set, a webhook makes the decisions of the mutating policies.
+// guarded returns a site with a ring with fence Deny, on which no sharder acts. Its Secrets have
+// children. With byWebhook set, a webhook makes the decisions of the mutating policies.
 func guarded(t *testing.T, byWebhook bool) (c *cluster, ring *v1alpha1.ClusterRing, sharder client.Client) {
 	t.Helper()
 	c = newSite(t)
@@ -201,8 +201,8 @@ func allowsReplacing(t *testing.T, byWebhook bool) {
 	require.True(t, apierrors.IsForbidden(err), err)
 }
 
-// TestGuardDuringAnOutage covers R35: while no webhook answers, a client that replaces an object removes
-// its labels, and a shard of protocol 1 releases an object without assigning it.
+// TestGuardDuringAnOutage covers R35: while no webhook answers, a client that replaces an object
+// removes its labels, and a shard of protocol 1 releases an object without assigning it.
 func TestGuardDuringAnOutage(t *testing.T) {
 	t.Parallel()
 	c, ring, sharder := guarded(t, true)
@@ -230,8 +230,8 @@ func TestGuardDuringAnOutage(t *testing.T) {
 	}
 }
 
-// TestStolenTokenOfTheSharder covers R35: with the account of the sharder, nothing but the metadata of
-// rings can be changed on an object of a ring.
+// TestStolenTokenOfTheSharder covers R35: with the account of the sharder, nothing but the metadata
+// of rings can be changed on an object of a ring.
 func TestStolenTokenOfTheSharder(t *testing.T) {
 	t.Parallel()
 	c, ring, sharder := guarded(t, false)

@@ -11,8 +11,8 @@ import (
 	"nodekeeper.dev/sharding/api/v1alpha1"
 )
 
-// TestLabelsOfALostRingGo covers the advice of sharding/docs/install.md for a ring that was lost while
-// no sharder ran: a ring of its name removes the labels that it has left.
+// TestLabelsOfALostRingGo covers the advice of sharding/docs/install.md for a ring that was lost
+// while no sharder ran: a ring of its name removes the labels that it has left.
 func TestLabelsOfALostRingGo(t *testing.T) {
 	t.Parallel()
 	c := newSite(t)

@@ -79,8 +79,8 @@ func siteOn(t *testing.T, plane *controlplane.ControlPlane) *cluster {
 	return c
 }
 
-// clearSite deletes the rings, their policies, fences, webhooks and tables, and the Lease of the leader from an API
-// server without a sharder.
+// clearSite deletes the rings, their policies, fences, webhooks and tables, and the Lease of the
+// leader from an API server without a sharder.
 func clearSite(plane *controlplane.ControlPlane) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
