@@ -77,6 +77,10 @@ func (d *Detector) Requests(lw toolscache.ListerWatcher) toolscache.ListerWatche
 // Run returns an error when the cluster was rewound, in which case the process must exit, and nil
 // when ctx is done.
 func (d *Detector) Run(ctx context.Context) error {
+	if d == nil {
+		<-ctx.Done()
+		return nil
+	}
 	select {
 	case <-ctx.Done():
 		return nil

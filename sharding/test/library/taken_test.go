@@ -141,6 +141,11 @@ func TestForcedMoveEndsTheWork(t *testing.T) {
 		r.Spec.Shards.ServiceAccounts, r.Spec.Fence = []string{"operator"}, v1alpha1.FenceDeny
 		r.Spec.Handover.OnTimeout, r.Spec.Handover.DrainTimeout = v1alpha1.Force, &metav1.Duration{Duration: time.Second}
 	})
+	require.NoError(t, c.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: "operator"}}))
+	require.NoError(t, c.Create(t.Context(), &corev1.Pod{ // the fence recognizes a shard by its pod
+		ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace, Name: "web-0"},
+		Spec:       corev1.PodSpec{ServiceAccountName: "operator", Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+	}))
 	c.secrets(30) // enough for the other shard to get some but not all
 	b := c.busy("web-0", 30)
 	c.shardByHand("web-1")
