@@ -72,6 +72,7 @@ func TestTutorial(t *testing.T) {
 	plane, err := controlplane.Start(controlplane.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, plane.Stop()) })
+	controlplane.NeedMutatingPolicies(t, plane.Kubeconfig) // as the page explains, a webhook needs --webhook-url
 	p := readTutorial(t)
 	promised, err := p.Promised(`In (\w+) minutes`)
 	require.NoError(t, err)
