@@ -54,6 +54,21 @@ func Scrape(ctx context.Context, address string) (Samples, error) {
 	return samples, nil
 }
 
+// Missing returns those of the metrics, as queries name them, that have no sample.
+func (s Samples) Missing(metrics []string) (missing []string) {
+	names := map[string]bool{}
+	for sample := range s {
+		name, _, _ := strings.Cut(sample, "{")
+		names[name] = true
+	}
+	for _, name := range metrics {
+		if name = strings.Replace(name, "_bucket", "_count", 1); !names[name] {
+			missing = append(missing, name)
+		}
+	}
+	return missing
+}
+
 func (s Samples) add(family *dto.MetricFamily) {
 	for _, m := range family.GetMetric() {
 		key := labelsOf(m)

@@ -62,7 +62,8 @@ type childrenMove struct {
 	unsureTo string
 }
 
-// arriveWithin bounds the time in which a write whose answer has not come in time is still carried out.
+// arriveWithin bounds the time in which a write whose answer has not come in time is still carried
+// out.
 const arriveWithin = 5 * time.Second
 
 // release records that a shard has released an object by removing both labels, as shards of protocol
@@ -132,8 +133,8 @@ func (c childrenMove) failed(to string, now time.Time) childrenMove {
 
 // done returns the move after all children have moved to a shard, with these versions. It keeps later
 // versions of an earlier attempt, which may have moved all the children there were. A result for
-// another shard than the last one does not count, nor does one that writes of another attempt may still
-// change.
+// another shard than the last one does not count, nor does one that writes of another attempt may
+// still change.
 func (c childrenMove) done(to string, versions map[string]string, now time.Time) childrenMove {
 	if c.to != to || c.isUnsure(to, now) {
 		return c

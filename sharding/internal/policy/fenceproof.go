@@ -201,13 +201,11 @@ func (c *Controller) Fenced(ctx context.Context, r *v1alpha1.ClusterRing, shard 
 	if err != nil || !c.isProven(r, fences[0]) {
 		return false, err
 	}
-	for _, holds := range []func() (bool, error){
-		func() (bool, error) { return c.isStored(ctx, fences[0]) },
-		func() (bool, error) { return c.isRecognized(ctx, r, shard) },
-	} {
-		if ok, err := holds(); !ok || err != nil {
-			return false, err
-		}
+	if isStored, err := c.isStored(ctx, fences[0]); !isStored || err != nil {
+		return false, err
+	}
+	if isRecognized, err := c.isRecognized(ctx, r, shard); !isRecognized || err != nil {
+		return false, err
 	}
 	refused, err := c.refuses(ctx, r, fences[0])
 	if err != nil {
