@@ -223,13 +223,22 @@ func TestTwoRunsAtOnceDoNoHarm(t *testing.T) {
 }
 
 // TestPinsAreOfTheReleaseThatIsBuilt compares envtest.sum with go.mod: only the patch release may
-// differ.
+// differ, and the pages name both.
 func TestPinsAreOfTheReleaseThatIsBuilt(t *testing.T) {
 	module, err := os.ReadFile("go.mod")
 	require.NoError(t, err)
-	version := regexp.MustCompile(`(?m)^\tk8s\.io/kubernetes (v\d+\.\d+\.)\d+`).FindSubmatch(module)
+	version := regexp.MustCompile(`(?m)^\tk8s\.io/kubernetes v((\d+\.\d+\.)\d+)`).FindSubmatch(module)
 	require.NotNil(t, version)
-	line := `[0-9a-f]{128}  envtest-` + regexp.QuoteMeta(string(version[1])) + `\d+-`
+	line := `[0-9a-f]{128}  envtest-v` + regexp.QuoteMeta(string(version[2])) + `\d+-`
 	assert.Regexp(t, `^`+line+`darwin-amd64\.tar\.gz\n`+line+`darwin-arm64\.tar\.gz\n`+line+`linux-amd64\.tar\.gz\n`+line+`linux-arm64\.tar\.gz\n$`, sums)
-	assert.Len(t, regexp.MustCompile(`-v[0-9.]+-`).FindAllString(sums, -1), 4)
+	pinned := regexp.MustCompile(`-v([0-9.]+)-`).FindAllStringSubmatch(sums, -1)
+	assert.Len(t, pinned, 4)
+	for _, page := range []string{"development.md", filepath.Join("reference", "compatibility.md")} {
+		text, err := os.ReadFile(filepath.Join("..", "..", "docs", page))
+		require.NoError(t, err)
+		for _, one := range pinned {
+			assert.Contains(t, string(text), " "+one[1])
+		}
+		assert.Contains(t, string(text), " "+string(version[1]))
+	}
 }
