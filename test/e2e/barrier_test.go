@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -22,6 +23,29 @@ func (h hold) Serve(w http.ResponseWriter, r *http.Request, next http.Handler, h
 	if h.which(r) {
 		select {
 		case <-time.After(h.by):
+		case <-healed:
+		case <-r.Context().Done():
+			return
+		}
+	}
+	next.ServeHTTP(w, r)
+}
+
+// gate holds requests until it is healed, and closes arrived when it gets the first one.
+type gate struct {
+	which   func(*http.Request) bool
+	arrived chan struct{}
+	once    sync.Once
+}
+
+func newGate(which func(*http.Request) bool) *gate {
+	return &gate{which: which, arrived: make(chan struct{})}
+}
+
+func (g *gate) Serve(w http.ResponseWriter, r *http.Request, next http.Handler, healed <-chan struct{}) {
+	if g.which(r) {
+		g.once.Do(func() { close(g.arrived) })
+		select {
 		case <-healed:
 		case <-r.Context().Done():
 			return
@@ -51,8 +75,8 @@ func writesTransactions(r *http.Request) bool {
 }
 
 // TestSlowWatcherLosesNothingToOneThatStarts keeps one watcher running throughout, with slow
-// writes. Another watcher starts, and lists slowly. Meanwhile a node is edited, deleted and
-// recreated.
+// writes. Another watcher starts, and its list takes until a node was edited, deleted and recreated.
+// The steady watcher has not stored that yet.
 func TestSlowWatcherLosesNothingToOneThatStarts(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -65,7 +89,6 @@ func TestSlowWatcherLosesNothingToOneThatStarts(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			const listTakes = 4 * time.Second
 			e := newEnv(t)
 			e.needsProxy()
 			e.processor()
@@ -75,12 +98,19 @@ func TestSlowWatcherLosesNothingToOneThatStarts(t *testing.T) {
 			e.create(node, labelSet{"team": "blue"})
 			e.saved(node, labelSet{"team": "blue"})
 
-			begin := time.Now()
-			e.start("watcher", e.through(hold{tc.slow, listTakes}))
-			time.Sleep(time.Until(begin.Add(listTakes - 700*time.Millisecond)))
+			p, path := e.faultProxy()
+			list := newGate(tc.slow)
+			finish := p.Inject(list)
+			e.start("watcher", path)
+			select {
+			case <-list.arrived:
+			case <-time.After(patience):
+				require.Fail(t, "it does not list")
+			}
 			e.set(node, "team", "red")
 			e.delete(node)
 			e.create(node, labelSet{})
+			finish()
 			e.restored(node, labelSet{"team": "red"})
 			e.settle()
 			e.hasRestored(t, node, labelSet{"team": "red"})

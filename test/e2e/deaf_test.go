@@ -11,6 +11,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"nodekeeper.dev/internal/watcher"
 	"nodekeeper.dev/internal/watcher/barrier"
 )
 
@@ -35,6 +36,9 @@ func (e *env) asks(t require.TestingT, identity string) string {
 	}
 	return lease.Annotations[barrier.AsksKey]
 }
+
+// longSilence is longer than a watcher waits for another one that it takes for silent.
+const longSilence = 3 * watcher.DefaultSilence
 
 // TestWatcherThatIsDeafTakesNobodyForSilent has a watcher that has listed the nodes and asked
 // another watcher. The other watcher is alive: it renews its Lease, and answers that it has seen
@@ -72,24 +76,24 @@ func TestWatcherThatIsDeafTakesNobodyForSilent(t *testing.T) {
 			way := e.newProxy()
 			starts := e.start("watcher", way.kubeconfig(e))
 			e.eventually(func(c *assert.CollectT) { assert.NotEmpty(c, e.asks(c, starts.Identity)) }, "it asks")
-			time.Sleep(13 * time.Second)
+			// Nothing is written while it waits, so only time can show that it does not stop to.
+			time.Sleep(longSilence)
 			require.Empty(t, e.queued(t), "the other one is waited for as long as it takes")
 
-			const deaf = 15 * time.Second
 			switch {
 			case tc.cut:
 				way.setCut(true)
 			case tc.stop:
 				require.NoError(t, syscall.Kill(starts.PID(), syscall.SIGSTOP))
 			}
-			time.Sleep(deaf)
+			time.Sleep(longSilence)
 			switch {
 			case tc.cut:
 				way.setCut(false)
 			case tc.stop:
 				require.NoError(t, syscall.Kill(starts.PID(), syscall.SIGCONT))
 			}
-			time.Sleep(13 * time.Second)
+			time.Sleep(longSilence) // what must not happen would happen by now
 			assert.Empty(t, e.queued(t))
 			own, marker := e.labels(t, node)
 			assert.Empty(t, marker, "restored before what the other watcher holds: %v", own)

@@ -43,6 +43,7 @@ func TestPausedWatcherLosesNothing(t *testing.T) {
 					e.create(node, labelSet{})
 				}
 			}
+			// A frozen program changes nothing that could be waited for: the test is about this time.
 			time.Sleep(watcher.DefaultSilence + 2*time.Second)
 			require.Empty(t, e.queued(t), "it is frozen")
 			require.NoError(t, w.Signal(syscall.SIGCONT))

@@ -106,7 +106,7 @@ func TestForgetRemovesWithheldLabelsForGood(t *testing.T) {
 	assert.Equal(t, 3, strings.Count(shown, "reports neither providerID nor systemUUID"), shown)
 	e.must("forget", "node-2", "--yes")
 	e.says("node-2", "a")
-	time.Sleep(3 * time.Second)
+	time.Sleep(3 * time.Second) // a check that restores nothing leaves no trace to wait for
 	e.holds("node-2", set{"rack": "r1"})
 	e.must("save", "node-2")
 	assert.Empty(t, e.record(t, "node-2").Withheld)
