@@ -11,6 +11,10 @@ import (
 	chart "helm.sh/helm/v4/pkg/chart/v2"
 	"helm.sh/helm/v4/pkg/chart/v2/lint"
 	"helm.sh/helm/v4/pkg/chart/v2/lint/support"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/hack/helm"
@@ -79,11 +83,14 @@ func TestSharderRefusesSettingsThatCannotWork(t *testing.T) {
 		"{replicas: -1}":               "/replicas",
 		"{replica: 1}":                 "replica",
 		"{extraArgs: [--namespace=x]}": "use the namespace of the release",
-		"{replicas: 1, extraArgs: [--leader-elect=false]}": "--leader-elect is not for extraArgs",
-		"{extraArgs: ['--metrics-bind-address=:9090']}":    "--metrics-bind-address is not for extraArgs",
-		"{extraArgs: [sync-period=1m]}":                    "/extraArgs/0",
-		"{commonLabels: {helm.sh/chart: mine}}":            "invalid propertyName",
-		"{networkPolicy: {apiServerPorts: [0]}}":           "/networkPolicy/apiServerPorts/0",
+		"{replicas: 1, extraArgs: [--leader-elect=false]}":                              "--leader-elect is not for extraArgs",
+		"{extraArgs: ['--metrics-bind-address=:9090']}":                                 "--metrics-bind-address is not for extraArgs",
+		"{extraArgs: [sync-period=1m]}":                                                 "/extraArgs/0",
+		"{commonLabels: {helm.sh/chart: mine}}":                                         "invalid propertyName",
+		"{networkPolicy: {apiServerPorts: [0]}}":                                        "/networkPolicy/apiServerPorts/0",
+		"{affinity: {nodeAffinty: {}}}":                                                 "nodeAffinty",
+		"{tolerations: [{keys: a}]}":                                                    "keys",
+		"{topologySpreadConstraints: [{maxSkew: 1, whenUnsatisfiable: DoNotSchedule}]}": "topologyKey",
 	} {
 		_, _, err := helm.Render(t.Context(), loadSharder(t), sharderSystem, values(t, given))
 		assert.ErrorContains(t, err, want, given)
@@ -97,6 +104,37 @@ func TestSharderRefusesSettingsThatCannotWork(t *testing.T) {
 		_, _, err := helm.Render(t.Context(), loadSharder(t), sharderSystem, values(t, given))
 		assert.NoError(t, err, given)
 	}
+}
+
+// TestSharderIsScheduledAsItsValuesRequest checks that a constraint gets the selector of the pods
+// unless it has one.
+func TestSharderIsScheduledAsItsValuesRequest(t *testing.T) {
+	pod := func(given string) corev1.PodSpec {
+		rendered, _, err := helm.Render(t.Context(), loadSharder(t), sharderSystem, values(t, given))
+		require.NoError(t, err)
+		for _, obj := range rendered {
+			if obj.GetKind() == "Deployment" {
+				var d appsv1.Deployment
+				require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(obj.Object, &d))
+				return d.Spec.Template.Spec
+			}
+		}
+		require.Fail(t, "there is no Deployment")
+		return corev1.PodSpec{}
+	}
+	own := map[string]string{"app.kubernetes.io/name": "sharder", "app.kubernetes.io/part-of": "sharder"}
+	spread := pod(`{topologySpreadConstraints: [{topologyKey: rack, maxSkew: 2, whenUnsatisfiable: DoNotSchedule},
+		{topologyKey: hall, maxSkew: 1, whenUnsatisfiable: DoNotSchedule, labelSelector: {matchLabels: {a: b}}}]}`).TopologySpreadConstraints
+	assert.Equal(t, []corev1.TopologySpreadConstraint{
+		{
+			TopologyKey: "rack", MaxSkew: 2, WhenUnsatisfiable: corev1.DoNotSchedule,
+			LabelSelector: &metav1.LabelSelector{MatchLabels: own}, MatchLabelKeys: []string{"pod-template-hash"},
+		},
+		{TopologyKey: "hall", MaxSkew: 1, WhenUnsatisfiable: corev1.DoNotSchedule, LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}},
+	}, spread)
+	none := pod(`{topologySpreadConstraints: [], priorityClassName: ""}`)
+	assert.Empty(t, none.TopologySpreadConstraints)
+	assert.Empty(t, none.PriorityClassName)
 }
 
 // TestTheLifeOfASharder installs the chart with its CRD, upgrades it, and uninstalls it, which keeps the
