@@ -79,26 +79,42 @@ func TestImageIsTheProgramAlone(t *testing.T) {
 	assert.ErrorIs(t, err, io.EOF)
 }
 
-// TestImageOfTheDemoHasWhatItStarts: the demo, its programs, and a directory for their files.
+// TestImageOfTheDemoHasWhatItStarts: the demo, its programs, a directory for their files, the
+// licence, and a list of the linked modules.
 func TestImageOfTheDemoHasWhatItStarts(t *testing.T) {
 	dir := t.TempDir()
+	self, err := os.Executable() // a program with a list of its modules
+	require.NoError(t, err)
 	for _, file := range []string{"demo", "etcd"} {
-		require.NoError(t, os.WriteFile(filepath.Join(dir, file), []byte(program), 0o600))
+		require.NoError(t, os.Symlink(self, filepath.Join(dir, file)))
 	}
-	require.NoError(t, run([]string{"-demo", "-arch=amd64", "-o=" + dir, filepath.Join(dir, "demo"), filepath.Join(dir, "etcd")}, io.Discard))
+	license := filepath.Join("..", "..", "LICENSE")
+	require.NoError(t, run([]string{"-demo", "-license=" + license, "-arch=amd64", "-o=" + dir, filepath.Join(dir, "demo"), filepath.Join(dir, "etcd")}, io.Discard))
 	img := fromDockerArchive(t, filepath.Join(dir, "nodekeeper-demo.tar"))
 	require.NoError(t, validate.Image(img))
 	config, err := img.ConfigFile()
 	require.NoError(t, err)
 	assert.Equal(t, []string{"/demo", "-container=nodekeeper-demo"}, config.Config.Entrypoint)
 	assert.Contains(t, config.Config.Env, "PATH=/")
-	modes := map[string]int64{}
+	modes, texts := map[string]int64{}, map[string]string{}
 	files := tar.NewReader(mutate.Extract(img))
 	for header, err := files.Next(); !errors.Is(err, io.EOF); header, err = files.Next() {
 		require.NoError(t, err)
 		modes[header.Name] = header.Mode
+		if strings.HasPrefix(header.Name, "licenses/") {
+			text, err := io.ReadAll(files)
+			require.NoError(t, err)
+			texts[header.Name] = string(text)
+		}
 	}
-	assert.Equal(t, map[string]int64{"tmp": 0o1777, "demo": 0o755, "etcd": 0o755}, modes)
+	assert.Equal(t, map[string]int64{
+		"tmp": 0o1777, "demo": 0o755, "etcd": 0o755, "licenses": 0o755, "licenses/LICENSE": 0o644, "licenses/modules.txt": 0o644,
+	}, modes)
+	apache, err := os.ReadFile(license)
+	require.NoError(t, err)
+	assert.Equal(t, string(apache), texts["licenses/LICENSE"])
+	assert.Contains(t, texts["licenses/modules.txt"], "\n/etcd: nodekeeper.dev/hack/images")
+	assert.Contains(t, texts["licenses/modules.txt"], "\n\tgithub.com/google/go-containerregistry v")
 }
 
 // TestBothFormsHoldTheSameImage compares the form that containerd reads with the form that docker
@@ -125,7 +141,7 @@ func TestBothFormsHoldTheSameImage(t *testing.T) {
 	assert.Equal(t, want, got)
 }
 
-func TestBadInputIsSaid(t *testing.T) {
+func TestBadInputIsReported(t *testing.T) {
 	for what, tc := range map[string]struct {
 		args []string
 		want string
@@ -133,6 +149,8 @@ func TestBadInputIsSaid(t *testing.T) {
 		"no architecture": {[]string{"watcher"}, "-arch"},
 		"no program":      {[]string{"-arch=amd64"}, "files of the programs"},
 		"no such program": {[]string{"-arch=amd64", filepath.Join(t.TempDir(), "watcher")}, "no such file"},
+		"no licence":      {[]string{"-demo", "-arch=amd64", "-license=" + filepath.Join(t.TempDir(), "none"), "demo"}, "none: no such file"},
+		"no Go program":   {[]string{"-demo", "-arch=amd64", "-license=main.go", "main.go"}, "modules of main.go"},
 		"no time":         {[]string{"-arch=amd64", "-created=today", "watcher"}, "-created"},
 	} {
 		t.Run(what, func(t *testing.T) { assert.ErrorContains(t, run(tc.args, io.Discard), tc.want) })

@@ -28,7 +28,8 @@ func run(args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("images", flag.ContinueOnError)
 	dir := flags.String("o", ".", "`directory` of the images")
 	tag := flags.String("tag", "dev", "`tag` of the images")
-	demo := flags.Bool("demo", false, "pack one image, which runs the first program, the demo")
+	demo := flags.Bool("demo", false, "pack one image, which runs the first program, the demo, and has the licence and a list of what is linked into its programs")
+	license := flags.String("license", "LICENSE", "`file` with the Apache License, for the image of the demo")
 	created := flags.String("created", "0", "`seconds` since 1970 that the images say they were made at; the commit's time keeps them reproducible")
 	flags.StringVar(&b.Architecture, "arch", "", "GOARCH that the programs were built for")
 	flags.StringVar(&b.Version, "version", "", "`version` of the programs")
@@ -53,7 +54,12 @@ func run(args []string, out io.Writer) error {
 	}
 	programs, extra := flags.Args(), oci.Extra{}
 	if *demo {
+		texts, err := licenses(*license, programs)
+		if err != nil {
+			return err
+		}
 		programs, extra = programs[:1], demoExtra(programs[1:])
+		extra.Licenses = texts
 	}
 	for _, program := range programs {
 		if err := pack(b, program, extra, *tag, *dir, out); err != nil {
