@@ -31,7 +31,7 @@ func names(ring string) []string { return []string{assignPrefix + ring, stickPre
 
 // ringOf returns the ring of a policy or table, or "" if the name is not one of this package's.
 func ringOf(name string) string {
-	for _, prefix := range []string{assignPrefix, stickPrefix, fencePrefix, guardPrefix, tablePrefix} {
+	for _, prefix := range []string{assignPrefix, stickPrefix, fencePrefix, tablePrefix} {
 		if ring, ok := strings.CutPrefix(name, prefix); ok {
 			return ring
 		}

@@ -96,9 +96,9 @@ func TestNamesAreQuoted(t *testing.T) {
 	}))
 }
 
-// Of a fence, only the action depends on whether it audits or denies. A fence never blocks requests
+// Only the action of a fence depends on whether it audits or denies. It never blocks requests
 // because of an error, and has no parameter that an API server could miss.
-func TestFences(t *testing.T) {
+func TestFence(t *testing.T) {
 	r := ring()
 	r.Spec.Shards.ServiceAccounts = []string{"operator"}
 	r.Spec.Resources = []v1alpha1.Resource{{GroupResource: v1alpha1.GroupResource{Group: "apps", Resource: "deployments"}}, {
@@ -106,25 +106,22 @@ func TestFences(t *testing.T) {
 		ControlledResources: []v1alpha1.GroupResource{{Resource: "configmaps"}, {Group: "coordination.k8s.io", Resource: "leases"}},
 	}}
 	r.Spec.Fence = v1alpha1.FenceAudit
-	audit := builder().BuildFences(r, nil)
+	audit := builder().BuildFence(r, nil)
 	r.Spec.Fence = v1alpha1.FenceDeny
-	deny := builder().BuildFences(r, nil)
-	require.Len(t, deny, len(audit))
-	for i, f := range deny {
-		assert.Equal(t, audit[i].Policy, f.Policy)
-		assert.Equal(t, audit[i].Revision, f.Revision)
-		assert.Equal(t, []admissionregistrationv1.ValidationAction{admissionregistrationv1.Audit}, audit[i].Binding.Spec.ValidationActions)
-		assert.Equal(t, []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}, f.Binding.Spec.ValidationActions)
-		assert.Equal(t, f.Policy.Name, f.Binding.Spec.PolicyName)
-		assert.Equal(t, admissionregistrationv1.Ignore, *f.Policy.Spec.FailurePolicy)
-		assert.Nil(t, f.Policy.Spec.ParamKind)
-		var rules []string
-		for _, one := range f.Policy.Spec.MatchConstraints.ResourceRules {
-			rules = append(rules, one.APIGroups[0]+" "+strings.Join(one.Resources, ","))
-		}
-		assert.Equal(t, []string{" configmaps,configmaps/*,secrets,secrets/*", "apps deployments,deployments/*", "sharding.nodekeeper.dev clusterrings"}, rules,
-			"shards and the sharder need Leases in order to work")
+	deny := builder().BuildFence(r, nil)
+	assert.Equal(t, audit.Policy, deny.Policy)
+	assert.Equal(t, audit.Revision, deny.Revision)
+	assert.Equal(t, []admissionregistrationv1.ValidationAction{admissionregistrationv1.Audit}, audit.Binding.Spec.ValidationActions)
+	assert.Equal(t, []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny}, deny.Binding.Spec.ValidationActions)
+	assert.Equal(t, deny.Policy.Name, deny.Binding.Spec.PolicyName)
+	assert.Equal(t, admissionregistrationv1.Ignore, *deny.Policy.Spec.FailurePolicy)
+	assert.Nil(t, deny.Policy.Spec.ParamKind)
+	var rules []string
+	for _, one := range deny.Policy.Spec.MatchConstraints.ResourceRules {
+		rules = append(rules, one.APIGroups[0]+" "+strings.Join(one.Resources, ","))
 	}
+	assert.Equal(t, []string{" configmaps,configmaps/*,secrets,secrets/*", "apps deployments,deployments/*", "sharding.nodekeeper.dev clusterrings"}, rules,
+		"shards and the sharder need Leases in order to work")
 	r.Spec.Shards.ServiceAccounts = []string{"another"}
-	assert.NotEqual(t, deny[0].Revision, builder().BuildFences(r, nil)[0].Revision)
+	assert.NotEqual(t, deny.Revision, builder().BuildFence(r, nil).Revision)
 }

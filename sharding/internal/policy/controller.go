@@ -74,8 +74,8 @@ type Controller struct {
 	// known yet.
 	user   string
 	proofs map[string]*proof
-	// fences are the proofs of fences, by the name of the policy.
-	fences map[string]*proof
+	// fences are the proofs of fences, by ring.
+	fences map[string]*fenceProof
 }
 
 // options returns the options of the controllers of this package. The delay between retries for a
@@ -176,7 +176,7 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 			return reconcile.Result{}, err
 		}
 		c.report(r.Name, metav1.ConditionTrue, disabled, "the sharder assigns objects after they are created: it runs without admission")
-		_, err := c.keepFences(ctx, r, nil)
+		_, err := c.keepFence(ctx, r, nil)
 		return reconcile.Result{}, err
 	}
 	f, err := c.Resources.of(ctx, r)
@@ -184,7 +184,7 @@ func (c *Controller) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, err
 	}
 	after, err := c.keep(ctx, r, f)
-	check, failed := c.keepFences(ctx, r, f.resources) // it does not depend on the others
+	check, failed := c.keepFence(ctx, r, f.resources) // it does not depend on the others
 	delay := earliest(after, f.recheck, check)
 	if err = errors.Join(err, failed); err == nil || delay == 0 {
 		return reconcile.Result{RequeueAfter: delay}, err

@@ -16,9 +16,8 @@
 // These policies never reject a request: their failure policy is Ignore, their expressions guard
 // every access, and they set only valid label values.
 //
-// For a ring with a fence, the package also installs the validating policies sharding-fence-<ring>
-// and sharding-guard-<ring>. Their match conditions are true only for requests that they record or
-// refuse. They need no parameter.
+// For a ring with a fence, the package also installs the validating policy sharding-fence-<ring>,
+// whose match condition is true only for requests that it records or refuses. It needs no parameter.
 //
 // [Builder] is pure.
 package policy

@@ -11,11 +11,12 @@ import (
 	"nodekeeper.dev/sharding/internal/place"
 )
 
-// fencePrefix is the prefix of the name of the policy that refuses requests of a shard for objects
-// of other shards.
+// fencePrefix is the prefix of the names of fences.
 const fencePrefix = "sharding-fence-"
 
-// Fence is a validating policy with its binding.
+// Fence is the validating policy of a ring with its binding. It refuses requests of a shard for
+// objects of other shards, and changes of sharding metadata by others than the sharder. It is one
+// policy, because the API server converts the old and the new object for each.
 type Fence struct {
 	Policy  *admissionregistrationv1.ValidatingAdmissionPolicy
 	Binding *admissionregistrationv1.ValidatingAdmissionPolicyBinding
@@ -25,10 +26,6 @@ type Fence struct {
 	Revision string
 }
 
-// fenceNames returns the names of the validating policies of a ring. Their bindings have the same
-// names.
-func fenceNames(ring string) []string { return []string{fencePrefix + ring, guardPrefix + ring} }
-
 // fenced returns the resources of a ring to which its fences apply, in order.
 func fenced(ring *v1alpha1.ClusterRing) []v1alpha1.GroupResource {
 	all := slices.DeleteFunc(resourcesOf(ring), func(r v1alpha1.GroupResource) bool { return !place.CanFence(r) })
@@ -36,43 +33,45 @@ func fenced(ring *v1alpha1.ClusterRing) []v1alpha1.GroupResource {
 	return all
 }
 
-// BuildFences returns the fence and the guard, the validating policies of a ring with service
-// accounts and at least one resource that is not exempt, in the form in which the API server stores
-// them. They have no parameter, and everything that they read is in the request, so an API server
-// applies them from its first request on. They recognize the children of main objects whose resource
-// is one of the given.
-func (b *Builder) BuildFences(ring *v1alpha1.ClusterRing, resources []Resource) []Fence {
-	e, c := b.expressions(ring), constantsOf(ring, nil)
-	return []Fence{b.fence(ring, fencePrefix, func(revision string) admissionregistrationv1.ValidatingAdmissionPolicySpec {
-		return admissionregistrationv1.ValidatingAdmissionPolicySpec{
-			MatchConditions: []admissionregistrationv1.MatchCondition{{
-				Name: "refused", Expression: e.unlessProbed(revision, c.isForeign(e)),
-			}},
-			Validations:      refusing(e.probedOr(revision, e.foreignMessage())),
-			MatchConstraints: b.constraints(ring, admissionregistrationv1.Update, admissionregistrationv1.Delete),
-		}
-	}), b.buildGuard(ring, resources)}
-}
-
-// fence completes a validating policy. The argument spec returns its parts for a revision.
-func (b *Builder) fence(ring *v1alpha1.ClusterRing, prefix string, spec func(revision string) admissionregistrationv1.ValidatingAdmissionPolicySpec) Fence {
-	revision := digest(spec(""))
-	policy := spec(revision)
-	policy.FailurePolicy = new(admissionregistrationv1.Ignore)
+// BuildFence returns the fence of a ring with service accounts and at least one resource that is not
+// exempt, in the form in which the API server stores it. It has no parameter, and everything that it
+// reads is in the request, so an API server applies it from its first request on. It recognizes the
+// children of main objects whose resource is one of the given.
+func (b *Builder) BuildFence(ring *v1alpha1.ClusterRing, resources []Resource) Fence {
+	revision := digest(b.fenceSpec(ring, resources, ""))
 	action := admissionregistrationv1.Audit
 	if ring.Spec.Fence == v1alpha1.FenceDeny {
 		action = admissionregistrationv1.Deny
 	}
-	meta := metav1.ObjectMeta{Name: prefix + ring.Name, OwnerReferences: ownedBy(ring)}
+	meta := metav1.ObjectMeta{Name: fencePrefix + ring.Name, OwnerReferences: ownedBy(ring)}
 	return Fence{
 		Revision: revision,
-		Policy:   &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: meta, Spec: policy},
+		Policy:   &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: meta, Spec: b.fenceSpec(ring, resources, revision)},
 		Binding: &admissionregistrationv1.ValidatingAdmissionPolicyBinding{
 			ObjectMeta: *meta.DeepCopy(),
 			Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
 				PolicyName: meta.Name, ValidationActions: []admissionregistrationv1.ValidationAction{action},
 			},
 		},
+	}
+}
+
+// fenceSpec returns the policy for a revision. Its match condition is true only for requests that it
+// refuses, so that it costs other requests no more than this condition.
+func (b *Builder) fenceSpec(ring *v1alpha1.ClusterRing, resources []Resource, revision string) admissionregistrationv1.ValidatingAdmissionPolicySpec {
+	e, c := b.expressions(ring), constantsOf(ring, resources)
+	foreign := "(" + c.isForeign(e) + ")"
+	meddling := "request.operation == 'UPDATE' && " + c.isMeddling(e, b)
+	message := foreign + " ? " + e.foreignMessage() + " : " + b.isSharder() + " ? " + quote(sharderMessage) + " : " + quote(e.guardMessage(ring.Name))
+	return admissionregistrationv1.ValidatingAdmissionPolicySpec{
+		FailurePolicy:    new(admissionregistrationv1.Ignore),
+		MatchConstraints: b.constraints(ring, admissionregistrationv1.Update, admissionregistrationv1.Delete),
+		MatchConditions: []admissionregistrationv1.MatchCondition{{
+			Name: "refused", Expression: e.unlessProbed(revision, foreign+" || "+meddling),
+		}},
+		Validations: []admissionregistrationv1.Validation{{
+			Expression: "false", MessageExpression: e.probedOr(revision, message), Reason: new(metav1.StatusReasonForbidden),
+		}},
 	}
 }
 
@@ -98,25 +97,17 @@ func (b *Builder) constraints(ring *v1alpha1.ClusterRing, operations ...admissio
 	return m
 }
 
-// refusing returns the validation of a policy whose match conditions are true only for requests that
-// it refuses, so that it costs other requests no more than these conditions.
-func refusing(message string) []admissionregistrationv1.Validation {
-	return []admissionregistrationv1.Validation{{
-		Expression: "false", MessageExpression: message, Reason: new(metav1.StatusReasonForbidden),
-	}}
-}
-
 // unlessProbed returns an expression that is true for a dry run that asks for the revision, and
 // otherwise that of a condition on updates and deletions.
 func (e expressions) unlessProbed(revision, condition string) string {
 	return "request.operation == 'CREATE' ? has(request.dryRun) && request.dryRun" +
-		" && object.metadata.?labels[?" + quote(e.drain) + "].orValue('') == " + quote(revision) + " : " + condition
+		" && object.metadata.?labels[?" + quote(e.drain) + "].orValue('') == " + quote(revision) + " : (" + condition + ")"
 }
 
 // probedOr returns an expression for the revision if a dry run asks for it, and otherwise for a
 // message.
 func (e expressions) probedOr(revision, message string) string {
-	return "request.operation == 'CREATE' ? " + quote(revision) + " : " + message
+	return "request.operation == 'CREATE' ? " + quote(revision) + " : (" + message + ")"
 }
 
 // isForeign returns an expression that is true if a shard changes or deletes an object that is

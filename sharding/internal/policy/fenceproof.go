@@ -25,44 +25,39 @@ import (
 // API servers that did not answer a dry run may load the fence a little later.
 const fenceSettle = 3 * time.Second
 
-// keepFences installs or removes the validating policies of a ring, and reports the result. It
-// returns the delay before the next check, or zero if no check is needed.
-func (c *Controller) keepFences(ctx context.Context, r *v1alpha1.ClusterRing, resources []Resource) (after time.Duration, err error) {
+// keepFence installs or removes the fence of a ring, and reports the result. It returns the delay
+// before the next check, or zero if no check is needed.
+func (c *Controller) keepFence(ctx context.Context, r *v1alpha1.ClusterRing, resources []Resource) (after time.Duration, err error) {
 	if why := unfenced(r); why != "" {
-		if err := c.removeFences(ctx, r.Name); err != nil {
+		if err := c.removeFence(ctx, r.Name); err != nil {
 			return 0, err
 		}
 		c.reportFence(r, metav1.ConditionTrue, disabled, why)
 		return 0, nil
 	}
 	if why := c.unsupported(); why != "" {
-		if err := c.removeFences(ctx, r.Name); err != nil {
+		if err := c.removeFence(ctx, r.Name); err != nil {
 			return 0, err
 		}
 		c.reportFence(r, metav1.ConditionFalse, place.FenceUnsupported, why)
 		return 0, nil
 	}
-	fences, err := c.fencesOf(ctx, r, resources)
+	f, err := c.fenceOf(ctx, r, resources)
 	if err != nil {
 		return 0, err
 	}
-	waiting, since := "", time.Now()
-	for _, f := range fences {
-		written, err := c.installFence(ctx, r.Name, f)
-		if err != nil {
-			c.forgetFence(f.Policy.Name) // it may have changed
-			return c.failFence(r, err)
-		}
-		if written {
-			logf.FromContext(ctx).Info("Installed a fence", "ring", r.Name, "policy", f.Policy.Name, "fence", r.Spec.Fence)
-		}
-		p := c.proofOfFence(r, f, written)
-		if why := c.proveFence(ctx, r, f, p); why != "" {
-			waiting, since = why, p.since
-		}
+	written, err := c.installFence(ctx, r.Name, f)
+	if err != nil {
+		c.forgetFence(r.Name) // it may have changed
+		return c.failFence(r, err)
 	}
+	if written {
+		logf.FromContext(ctx).Info("Installed a fence", "ring", r.Name, "fence", r.Spec.Fence)
+	}
+	p := c.proofOfFence(r, f, written)
+	waiting := c.proveFence(ctx, r, f, p)
 	switch {
-	case waiting != "" && time.Since(since) >= unprobed:
+	case waiting != "" && time.Since(p.since) >= unprobed:
 		c.reportFence(r, metav1.ConditionFalse, place.FenceUnsupported, waiting+"; its admission plugin ValidatingAdmissionPolicy may be disabled")
 		return failingPeriod, nil
 	case waiting != "":
@@ -106,14 +101,14 @@ func (c *Controller) unsupported() string {
 	return ""
 }
 
-// fencesOf returns the fences of a ring.
-func (c *Controller) fencesOf(ctx context.Context, r *v1alpha1.ClusterRing, resources []Resource) ([]Fence, error) {
+// fenceOf returns the fence of a ring.
+func (c *Controller) fenceOf(ctx context.Context, r *v1alpha1.ClusterRing, resources []Resource) (Fence, error) {
 	user, err := c.self(ctx)
 	if err != nil {
-		return nil, err
+		return Fence{}, err
 	}
 	b := &Builder{Prefix: c.Dialect.PrefixOf(r), Namespace: c.Namespace, Sharders: []string{user}, ByWebhook: c.Mode == ByWebhook}
-	return b.BuildFences(r, resources), nil
+	return b.BuildFence(r, resources), nil
 }
 
 // installFence creates or updates a fence. It reports whether it wrote anything.
@@ -135,14 +130,13 @@ func (c *Controller) installFence(ctx context.Context, name string, f Fence) (wr
 	return wrotePolicy || wroteBinding, nil
 }
 
-// removeFences deletes the fences of a ring, each binding before its policy.
-func (c *Controller) removeFences(ctx context.Context, of string) error {
-	for _, name := range fenceNames(of) {
-		c.forgetFence(name)
-		for _, o := range []client.Object{&admissionregistrationv1.ValidatingAdmissionPolicyBinding{}, &admissionregistrationv1.ValidatingAdmissionPolicy{}} {
-			if err := c.delete(ctx, of, types.NamespacedName{Name: name}, o); err != nil {
-				return fmt.Errorf("deleting %T %s: %w", o, name, err)
-			}
+// removeFence deletes the fence of a ring, the binding before the policy.
+func (c *Controller) removeFence(ctx context.Context, of string) error {
+	c.forgetFence(of)
+	name := fencePrefix + of
+	for _, o := range []client.Object{&admissionregistrationv1.ValidatingAdmissionPolicyBinding{}, &admissionregistrationv1.ValidatingAdmissionPolicy{}} {
+		if err := c.delete(ctx, of, types.NamespacedName{Name: name}, o); err != nil {
+			return fmt.Errorf("deleting %T %s: %w", o, name, err)
 		}
 	}
 	return nil
@@ -150,12 +144,12 @@ func (c *Controller) removeFences(ctx context.Context, of string) error {
 
 // proveFence checks whether the API server applies a fence, and returns why it does not count as
 // installed, or "". Nothing shows whether the API server applies a fence that only records.
-func (c *Controller) proveFence(ctx context.Context, r *v1alpha1.ClusterRing, f Fence, p *proof) string {
+func (c *Controller) proveFence(ctx context.Context, r *v1alpha1.ClusterRing, f Fence, p *fenceProof) string {
 	if r.Spec.Fence != v1alpha1.FenceDeny {
 		return ""
 	}
 	refused, err := c.refuses(ctx, r, f)
-	wasApplied, isApplied := c.proven(p, refused, err)
+	wasApplied, isApplied := c.proven(&p.proof, refused, err)
 	switch {
 	case isApplied:
 		return ""
@@ -197,19 +191,19 @@ func (c *Controller) Fenced(ctx context.Context, r *v1alpha1.ClusterRing, shard 
 	if unfenced(r) != "" || c.unsupported() != "" || r.Spec.Fence != v1alpha1.FenceDeny {
 		return false, nil
 	}
-	fences, err := c.fencesOf(ctx, r, nil)
-	if err != nil || !c.isProven(r, fences[0]) {
-		return false, err
+	f, isProven := c.provenFence(r)
+	if !isProven {
+		return false, nil
 	}
-	if isStored, err := c.isStored(ctx, fences[0]); !isStored || err != nil {
+	if isStored, err := c.isStored(ctx, f); !isStored || err != nil {
 		return false, err
 	}
 	if isRecognized, err := c.isRecognized(ctx, r, shard); !isRecognized || err != nil {
 		return false, err
 	}
-	refused, err := c.refuses(ctx, r, fences[0])
+	refused, err := c.refuses(ctx, r, f)
 	if err != nil {
-		return false, fmt.Errorf("checking whether the API server applies %s: %w", fences[0].Policy.Name, err)
+		return false, fmt.Errorf("checking whether the API server applies %s: %w", f.Policy.Name, err)
 	}
 	return refused, nil
 }
@@ -228,12 +222,16 @@ func (c *Controller) refuses(ctx context.Context, r *v1alpha1.ClusterRing, f Fen
 	return false, err //nolint:wrapcheck // the caller adds the context
 }
 
-// isProven reports whether this process has seen the API server apply a fence for long enough.
-func (c *Controller) isProven(r *v1alpha1.ClusterRing, f Fence) bool {
+// provenFence returns the fence of this generation of a ring, if this process has seen the API
+// server apply it for long enough.
+func (c *Controller) provenFence(r *v1alpha1.ClusterRing) (Fence, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	p := c.fences[f.Policy.Name]
-	return p != nil && p.applied && p.revision == revisionOf(r, f)
+	p := c.fences[r.Name]
+	if p == nil || !p.applied || p.ring != r.UID || p.generation != r.Generation {
+		return Fence{}, false
+	}
+	return p.fence, true
 }
 
 // isStored reports whether the policy and the binding of a fence are stored as this process wants
@@ -264,28 +262,36 @@ func (c *Controller) isRecognized(ctx context.Context, r *v1alpha1.ClusterRing, 
 	return slices.Contains(r.Spec.Shards.ServiceAccounts, pod.Spec.ServiceAccountName), nil
 }
 
-// revisionOf identifies the content and the action of a fence.
-func revisionOf(r *v1alpha1.ClusterRing, f Fence) string { return f.Revision + string(r.Spec.Fence) }
+// fenceProof is the evidence whether the API server applies a fence.
+type fenceProof struct {
+	proof
+
+	fence Fence
+	// ring and generation are those of the ring for which the fence was built.
+	ring       types.UID
+	generation int64
+}
 
 // proofOfFence returns the evidence for a fence. It starts over if the fence has changed.
-func (c *Controller) proofOfFence(r *v1alpha1.ClusterRing, f Fence, written bool) *proof {
+func (c *Controller) proofOfFence(r *v1alpha1.ClusterRing, f Fence, written bool) *fenceProof {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.fences == nil {
-		c.fences = map[string]*proof{}
+		c.fences = map[string]*fenceProof{}
 	}
-	p, revision := c.fences[f.Policy.Name], revisionOf(r, f)
+	p, revision := c.fences[r.Name], f.Revision+string(r.Spec.Fence)
 	if p == nil || p.revision != revision || written {
-		p = &proof{revision: revision, since: time.Now()}
-		c.fences[f.Policy.Name] = p
+		p = &fenceProof{proof: proof{revision: revision, since: time.Now()}}
+		c.fences[r.Name] = p
 	}
+	p.fence, p.ring, p.generation = f, r.UID, r.Generation
 	return p
 }
 
-func (c *Controller) forgetFence(name string) {
+func (c *Controller) forgetFence(ring string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.fences, name)
+	delete(c.fences, ring)
 }
 
 // failFence reports why a fence is not installed, unless a retry is expected to succeed.

@@ -51,15 +51,13 @@ func newFencedCluster(t *testing.T) *fencedCluster {
 	r.Status.LabelledResources = []v1alpha1.GroupResource{secrets.GroupResource}
 	c := &fencedCluster{ring: r, pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "web-system", Name: "web-0"}, Spec: corev1.PodSpec{ServiceAccountName: "web"}}}
 	b := &policy.Builder{Prefix: v1alpha1.DefaultPrefix, Namespace: "sharder-system", Sharders: []string{"sharder"}}
-	fences := b.BuildFences(r, []policy.Resource{secrets})
+	f := b.BuildFence(r, []policy.Resource{secrets})
 	c.client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(r).WithInterceptorFuncs(interceptor.Funcs{
 		Create: func(ctx context.Context, w client.WithWatch, o client.Object, opts ...client.CreateOption) error {
 			switch o := o.(type) {
 			case *v1alpha1.ClusterRing:
-				for _, f := range fences {
-					if c.refuses && o.Labels[v1alpha1.DefaultPrefix.DrainLabel("web")] == f.Revision {
-						return errors.New(f.Policy.Name + ": " + f.Revision)
-					}
+				if c.refuses && o.Labels[v1alpha1.DefaultPrefix.DrainLabel("web")] == f.Revision {
+					return errors.New(f.Policy.Name + ": " + f.Revision)
 				}
 				return nil
 			case *admissionregistrationv1.MutatingAdmissionPolicy:
@@ -129,6 +127,8 @@ func TestFencedIsCheckedLive(t *testing.T) {
 	}{
 		"the fence works":             {shard: "web-0", want: true},
 		"another process has seen it": {shard: "web-0", isNew: true},
+		"the ring has changed since":  {shard: "web-0", change: func(_ *testing.T, c *fencedCluster) { c.ring.Generation++ }},
+		"the ring was made again":     {shard: "web-0", change: func(_ *testing.T, c *fencedCluster) { c.ring.UID = "another" }},
 		"the shard has no pod":        {shard: "web-1"},
 		"the pod has another account": {shard: "web-0", change: func(_ *testing.T, c *fencedCluster) { c.pod.Spec.ServiceAccountName = "web-operator" }},
 		"a dry run is not refused":    {shard: "web-0", change: func(_ *testing.T, c *fencedCluster) { c.refuses = false }},

@@ -3,29 +3,16 @@ package policy
 import (
 	"strings"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-
 	"nodekeeper.dev/sharding/api/v1alpha1"
 	sharderring "nodekeeper.dev/sharding/internal/ring"
 )
 
-// guardPrefix is the prefix of the name of the policy that guards the sharding metadata of objects.
-const guardPrefix = "sharding-guard-"
-
-// buildGuard returns the policy that lets only the sharder and the shard that releases an object
-// change the sharding metadata of the object, and the sharder nothing else. It sees a request after
+// isMeddling returns an expression that is true for an update of an object of the ring in which a
+// client other than the sharder, and the shard that releases the object, changes the sharding
+// metadata, or in which the sharder changes anything else. Validating policies see a request after
 // all mutating policies and webhooks, so labels that sharding-stick has restored are no change.
-func (b *Builder) buildGuard(ring *v1alpha1.ClusterRing, resources []Resource) Fence {
-	e, c := b.expressions(ring), constantsOf(ring, resources)
-	sharder := b.isSharder()
-	return b.fence(ring, guardPrefix, func(revision string) admissionregistrationv1.ValidatingAdmissionPolicySpec {
-		refused := c.isOursIn("oldObject") + " && (" + sharder + " ? " + b.isOther() + " : " + e.isChanged() + " && !(" + c.mayChange(e, b.ByWebhook) + "))"
-		return admissionregistrationv1.ValidatingAdmissionPolicySpec{
-			MatchConditions:  []admissionregistrationv1.MatchCondition{{Name: "refused", Expression: e.unlessProbed(revision, refused)}},
-			Validations:      refusing(e.probedOr(revision, "("+sharder+" ? "+quote(sharderMessage)+" : "+quote(e.guardMessage(ring.Name))+")")),
-			MatchConstraints: b.constraints(ring, admissionregistrationv1.Update),
-		}
-	})
+func (c constants) isMeddling(e expressions, b *Builder) string {
+	return c.isOursIn("oldObject") + " && (" + b.isSharder() + " ? " + b.isOther() + " : " + e.isChanged() + " && !(" + c.mayChange(e, b.ByWebhook) + "))"
 }
 
 // isSharder returns an expression that is true for a request by the sharder. A service account is

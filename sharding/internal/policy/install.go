@@ -131,7 +131,7 @@ func belongsTo(o client.Object, ring string) bool {
 // Remove deletes the policies of a ring, its table, its webhooks and its fences, based on live
 // reads.
 func (c *Controller) Remove(ctx context.Context, ring string) error {
-	for _, remove := range []func(context.Context, string) error{c.removeFences, c.removeWebhooks, c.removePolicies, c.removeTable} {
+	for _, remove := range []func(context.Context, string) error{c.removeFence, c.removeWebhooks, c.removePolicies, c.removeTable} {
 		if err := remove(ctx, ring); err != nil {
 			return err
 		}

@@ -183,8 +183,7 @@ func TestPolicyByPatchNeedsNoNewSchema(t *testing.T) {
 	s.eventually(t, pageOf(applied), unmarked)
 }
 
-// TestValidatingPolicyNeedsNoSchema covers the fence and the guard: they apply to a new custom
-// resource at once.
+// TestValidatingPolicyNeedsNoSchema covers the fence: it applies to a new custom resource at once.
 func TestValidatingPolicyNeedsNoSchema(t *testing.T) {
 	t.Parallel()
 	s := newSites(t, api.Config)
