@@ -68,7 +68,7 @@ func TestRaceComesFirst(t *testing.T) {
 	require.True(t, apierrors.IsAlreadyExists(faults.Client(inner, race).Create(t.Context(), configMap("a"))))
 }
 
-func TestCallsSayWhichAreHit(t *testing.T) {
+func TestCallsReportWhichAreHit(t *testing.T) {
 	log := &faults.Log{}
 	down := &faults.Outage{Calls: faults.Calls{Kind: "ConfigMap", Namespace: "ns", Skip: 1, Times: 2}}
 	c := faults.Client(faults.Fake().Build(), log, down)

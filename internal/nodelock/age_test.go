@@ -38,14 +38,14 @@ func TestNewProcessTakesOverLockOfDeadHolder(t *testing.T) {
 		holder      time.Duration // how far ahead the holder's clock is
 		left        time.Duration
 	}{
-		"just now":                  {0, 0, 0, 5 * time.Second},
-		"three seconds ago":         {3 * time.Second, 0, 0, 2 * time.Second},
-		"parts of a second ago":     {3400 * time.Millisecond, 0, 0, 1600 * time.Millisecond},
-		"longer than the duration":  {6 * time.Second, 0, 0, 0},
-		"long ago":                  {time.Hour, 0, 0, 0},
-		"by a clock that is ahead":  {time.Hour, 2 * time.Hour, 0, 5 * time.Second},
-		"whose own clock is ahead":  {3400 * time.Millisecond, 0, time.Minute, 2 * time.Second},
-		"whose own clock is behind": {3400 * time.Millisecond, 0, -time.Minute, 2 * time.Second},
+		"just now":                        {0, 0, 0, 5 * time.Second},
+		"three seconds ago":               {3 * time.Second, 0, 0, 2 * time.Second},
+		"parts of a second ago":           {3400 * time.Millisecond, 0, 0, 1600 * time.Millisecond},
+		"longer than the duration":        {6 * time.Second, 0, 0, 0},
+		"long ago":                        {time.Hour, 0, 0, 0},
+		"by a clock that is ahead":        {time.Hour, 2 * time.Hour, 0, 5 * time.Second},
+		"that has a clock that is ahead":  {3400 * time.Millisecond, 0, time.Minute, 2 * time.Second},
+		"that has a clock that is behind": {3400 * time.Millisecond, 0, -time.Minute, 2 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -35,8 +35,8 @@ func trusted(known record.Identity) *record.Record {
 var ofA = record.Identity{UID: "a", Identity: machineA}
 
 // back is a Node that has returned and reports an identity.
-func back(said identity.Identity) *nodeview.Node {
-	return &nodeview.Node{UID: "b", Revision: revision.MustParse("200"), Labels: set{}, Identity: said, IsWhole: true}
+func back(reported identity.Identity) *nodeview.Node {
+	return &nodeview.Node{UID: "b", Revision: revision.MustParse("200"), Labels: set{}, Identity: reported, IsWhole: true}
 }
 
 func returned(uid types.UID) txn.Transaction {
@@ -78,28 +78,28 @@ func TestRestrictedLabelsReturnToTheirMachine(t *testing.T) {
 	byHand := trusted(record.Identity{})
 	byHand.Source = ""
 	for name, tc := range map[string]struct {
-		r    *record.Record
-		said identity.Identity
-		mode labels.RestrictedMode
-		gets bool
-		why  preserve.Why // of the event
+		r        *record.Record
+		reported identity.Identity
+		mode     labels.RestrictedMode
+		gets     bool
+		why      preserve.Why // of the event
 	}{
-		"same machine":                          {r: trusted(ofA), said: machineA, gets: true},
-		"same provider ID, other firmware":      {r: trusted(ofA), said: identity.Identity{ProviderID: "cloud:///a", SystemUUID: "c"}, gets: true},
-		"same firmware, no provider ID":         {r: trusted(ofA), said: identity.Identity{SystemUUID: "a"}, gets: true},
-		"another machine":                       {r: trusted(ofA), said: machineB, why: preserve.OtherMachine},
-		"reports nothing yet":                   {r: trusted(ofA), said: silent, why: preserve.Waiting},
-		"was a Node by hand":                    {r: trusted(record.Identity{UID: "a"}), said: machineB, gets: true},
-		"was created manually, reports nothing": {r: trusted(record.Identity{UID: "a"}), said: silent, gets: true},
-		"was gone before it was read":           {r: trusted(record.Identity{}), said: machineA, why: preserve.UnknownMachine},
-		"a user's label":                        {r: byHand, said: machineB, gets: true},
-		"keep":                                  {r: trusted(ofA), said: machineB, mode: labels.Keep, gets: true},
-		"keep, unknown":                         {r: trusted(record.Identity{}), said: machineB, mode: labels.Keep, gets: true},
-		"drop":                                  {r: trusted(ofA), said: machineA, mode: labels.Drop, why: preserve.Dropped},
+		"same machine":                          {r: trusted(ofA), reported: machineA, gets: true},
+		"same provider ID, other firmware":      {r: trusted(ofA), reported: identity.Identity{ProviderID: "cloud:///a", SystemUUID: "c"}, gets: true},
+		"same firmware, no provider ID":         {r: trusted(ofA), reported: identity.Identity{SystemUUID: "a"}, gets: true},
+		"another machine":                       {r: trusted(ofA), reported: machineB, why: preserve.OtherMachine},
+		"reports nothing yet":                   {r: trusted(ofA), reported: silent, why: preserve.Waiting},
+		"was a Node by hand":                    {r: trusted(record.Identity{UID: "a"}), reported: machineB, gets: true},
+		"was created manually, reports nothing": {r: trusted(record.Identity{UID: "a"}), reported: silent, gets: true},
+		"was gone before it was read":           {r: trusted(record.Identity{}), reported: machineA, why: preserve.UnknownMachine},
+		"a user's label":                        {r: byHand, reported: machineB, gets: true},
+		"keep":                                  {r: trusted(ofA), reported: machineB, mode: labels.Keep, gets: true},
+		"keep, unknown":                         {r: trusted(record.Identity{}), reported: machineB, mode: labels.Keep, gets: true},
+		"drop":                                  {r: trusted(ofA), reported: machineA, mode: labels.Drop, why: preserve.Dropped},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := labels.Policy{Mode: labels.Replace, Restricted: tc.mode}
-			r, n, held := carriedOut(t, returned("b"), tc.r, back(tc.said), p)
+			r, n, held := carriedOut(t, returned("b"), tc.r, back(tc.reported), p)
 			assert.Equal(t, "r1", n.Labels["rack"], "a node never waits for its other labels")
 			_, gets := n.Labels[role]
 			assert.Equal(t, tc.gets, gets)
@@ -264,11 +264,11 @@ func TestNothingIsRestoredOntoUnselectedNode(t *testing.T) {
 	r, n, _ := carriedOut(t, returned("b"), trusted(ofA), back(silent), replaceAll)
 	look, waits := preserve.Recheck(*r)
 	require.True(t, waits)
-	says := *n
-	says.Identity, says.Unselected = machineA, true
-	assert.Equal(t, preserve.Nothing, preserve.Decide(look, r, &says, replaceAll).Action)
-	says.Unselected = false
-	_, n, _ = carriedOut(t, look, r, &says, replaceAll)
+	identified := *n
+	identified.Identity, identified.Unselected = machineA, true
+	assert.Equal(t, preserve.Nothing, preserve.Decide(look, r, &identified, replaceAll).Action)
+	identified.Unselected = false
+	_, n, _ = carriedOut(t, look, r, &identified, replaceAll)
 	assert.Contains(t, n.Labels, role)
 }
 
@@ -276,13 +276,13 @@ func TestNothingIsRestoredOntoUnselectedNode(t *testing.T) {
 func TestMarkedLabelsWaitUntilRestored(t *testing.T) {
 	r, n, _ := carriedOut(t, returned("b"), trusted(ofA), back(silent), replaceAll)
 	look, _ := preserve.Recheck(*r)
-	says := *n
-	says.Identity = machineA
-	d := preserve.Decide(look, r, &says, replaceAll)
+	identified := *n
+	identified.Identity = machineA
+	d := preserve.Decide(look, r, &identified, replaceAll)
 	require.Equal(t, preserve.Save, d.Action)
 	again, waits := preserve.Recheck(d.Record)
 	require.True(t, waits)
-	r, n, _ = carriedOut(t, again, &d.Record, &says, replaceAll)
+	r, n, _ = carriedOut(t, again, &d.Record, &identified, replaceAll)
 	assert.Contains(t, n.Labels, role)
 	_, waits = preserve.Recheck(*r)
 	assert.False(t, waits, "it is done")
@@ -367,16 +367,16 @@ func TestIdentityIsReadOnlyIfNeeded(t *testing.T) {
 
 // A record of a former release lacks the machine.
 func TestOwedIdentityIsNotedOnce(t *testing.T) {
-	for name, said := range map[string]identity.Identity{"a machine": machineA, "by hand": silent} {
+	for name, reported := range map[string]identity.Identity{"a machine": machineA, "by hand": silent} {
 		r := trusted(record.Identity{})
 		require.True(t, preserve.IdentityOwed(*r, "a", labels.MachineBound{}), name)
-		n := &nodeview.Node{UID: "a", Revision: revision.MustParse("100"), Labels: r.Labels, Identity: said, IsWhole: true}
+		n := &nodeview.Node{UID: "a", Revision: revision.MustParse("100"), Labels: r.Labels, Identity: reported, IsWhole: true}
 		tx := txn.Transaction{Type: txn.Added, Node: "node-1", UID: "a", Revision: n.Revision, Labels: n.Labels, FoundsRecord: true}
 		require.False(t, preserve.Applied(tx, *r, labels.MachineBound{}), name)
 		after, _, _ := carriedOut(t, tx, r, n, replaceAll)
 		assert.False(t, preserve.IdentityOwed(*after, "a", labels.MachineBound{}), name)
 		assert.True(t, preserve.Applied(tx, *after, labels.MachineBound{}), name)
-		assert.Equal(t, record.Identity{UID: "a", Identity: said}, after.Identity, name)
+		assert.Equal(t, record.Identity{UID: "a", Identity: reported}, after.Identity, name)
 		after.Identity = record.Identity{}
 		assert.True(t, after.Equal(*r), "%s: nothing else changes", name)
 	}

@@ -75,7 +75,7 @@ func TestStaleCacheIsFoundOut(t *testing.T) {
 		"a save onto newer labels":           {&older, &newer, event(txn.Updated, "", "a", "20", set{"rack": "r9"}), record.Record{Labels: set{"rack": "r9"}, Revision: revision.MustParse("20"), Source: "a"}},
 		"a first record that is not first":   {nil, &newer, event(txn.Updated, "", "a", "10", set{"rack": "r9"}), newer},
 		"a record that was removed":          {&older, nil, event(txn.Updated, "", "a", "10", set{"rack": "r9"}), record.Record{Labels: set{"rack": "r9"}, Revision: revision.MustParse("10"), Source: "a"}},
-		"nothing to do, it says":             {&newer, &older, event(txn.Updated, "", "a", "10", set{"rack": "r9"}), record.Record{Labels: set{"rack": "r9"}, Revision: revision.MustParse("10"), Source: "a"}},
+		"nothing to do by the cache":         {&newer, &older, event(txn.Updated, "", "a", "10", set{"rack": "r9"}), record.Record{Labels: set{"rack": "r9"}, Revision: revision.MustParse("10"), Source: "a"}},
 		"nothing to do for a stranger":       {&record.Record{Revision: revision.MustParse("9"), Source: "b"}, &older, event(txn.Deleted, "", "a", "10", set{"rack": "r9"}), record.Record{Labels: set{"rack": "r9"}, Revision: revision.MustParse("10"), Source: "a", Ended: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -117,7 +117,7 @@ func TestAddIsNotDroppedBecauseTheCacheKnowsNoRecord(t *testing.T) {
 	assert.Positive(t, behind.asked.Load())
 }
 
-func TestAddIsNotDroppedBecauseTheCacheSaysThatTheNodeHasItsLabels(t *testing.T) {
+func TestAddIsNotDroppedIfOnlyTheCachedNodeHasItsLabels(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	n := c.addNode(t, c.name("node"), nil)

@@ -49,13 +49,13 @@ func TestEveryActionHasItsEvent(t *testing.T) {
 func (c *cluster) eventsOf(ctx context.Context, t require.TestingT, node string) []string {
 	var list eventsv1.EventList
 	require.NoError(t, c.List(ctx, &list, client.InNamespace(metav1.NamespaceDefault)))
-	said := []string{}
+	recorded := []string{}
 	for _, e := range list.Items {
 		if e.Regarding.Name == node {
-			said = append(said, fmt.Sprintf("%s %s %s %s", e.Type, e.Reason, e.Regarding.UID, e.Note))
+			recorded = append(recorded, fmt.Sprintf("%s %s %s %s", e.Type, e.Reason, e.Regarding.UID, e.Note))
 		}
 	}
-	return said
+	return recorded
 }
 
 // More nodes have an event at the same time than the burst allows. Warnings are emitted

@@ -60,7 +60,7 @@ func (c *cluster) quarantined(t *testing.T, cm *corev1.ConfigMap) *corev1.Config
 	return kept
 }
 
-func TestMalformedTransactionsAreQuarantinedAndBlockNobody(t *testing.T) {
+func TestMalformedTransactionsAreQuarantinedAndBlockNoNode(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	node := c.name("node")
@@ -173,8 +173,8 @@ func TestMalformedTransactionThatIsMendedJustThenIsApplied(t *testing.T) {
 	}
 }
 
-// TestMalformedTransactionThatStaysIsReported has an object that is not gone when it is deleted, and
-// one whose deletion is refused.
+// TestMalformedTransactionThatStaysIsReported has an object that is not gone when it is deleted,
+// and one whose deletion is refused.
 func TestMalformedTransactionThatStaysIsReported(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

@@ -47,7 +47,7 @@ func value(t *testing.T, from prometheus.Gatherer, name string) float64 {
 	return got[name]
 }
 
-func TestMetricsTellTheLifeOfANode(t *testing.T) {
+func TestMetricsCountTheLifeOfANode(t *testing.T) {
 	t.Parallel()
 	c, registry := newCluster(t), prometheus.NewRegistry()
 	c.process(t, setup{metrics: registry})
@@ -84,7 +84,7 @@ func TestMetricsTellTheLifeOfANode(t *testing.T) {
 	assert.GreaterOrEqual(t, value(t, registry, "nodekeeper_lock_wait_seconds_count"), 4.0)
 }
 
-func TestMetricsTellWhatIsStuck(t *testing.T) {
+func TestMetricsCountStuckWork(t *testing.T) {
 	t.Parallel()
 	c, registry := newCluster(t), prometheus.NewRegistry()
 	node := c.name("node")
@@ -126,7 +126,7 @@ func TestMetricsCountConflicts(t *testing.T) {
 	})
 }
 
-func TestMetricsTellOfRefusedRestores(t *testing.T) {
+func TestMetricsCountRefusedRestores(t *testing.T) {
 	t.Parallel()
 	c, registry := newCluster(t), prometheus.NewRegistry()
 	n, added := c.returned(t, set{"new": "n"}, lastLife)
@@ -140,7 +140,7 @@ func TestMetricsTellOfRefusedRestores(t *testing.T) {
 	waitForMetrics(t, registry, metrics.Samples{"nodekeeper_restore_duration_seconds_count": 1})
 }
 
-func TestMetricsTellOfHeldLocks(t *testing.T) {
+func TestMetricsCountHeldLocks(t *testing.T) {
 	t.Parallel()
 	c, registry := newCluster(t), prometheus.NewRegistry()
 	node, now := c.name("node"), metav1.NewMicroTime(time.Now())
@@ -155,7 +155,7 @@ func TestMetricsTellOfHeldLocks(t *testing.T) {
 	assert.GreaterOrEqual(t, value(t, registry, "nodekeeper_lock_wait_seconds_sum"), 2.5, "most of the five seconds, less the start of the processor")
 }
 
-func TestMetricsTellOfWaitingDeletions(t *testing.T) {
+func TestMetricsCountWaitingDeletions(t *testing.T) {
 	c, registry := newCluster(t), prometheus.NewRegistry()
 	c.process(t, setup{protects: true, metrics: registry})
 	n := c.protected(t, c.name("node"), set{"rack": "r1"})
@@ -208,7 +208,7 @@ func (unsynced) List(ctx context.Context, _ client.ObjectList, _ ...client.ListO
 	return ctx.Err()
 }
 
-func TestMetricsDoNotTellWhatIsNotKnown(t *testing.T) {
+func TestMetricsOmitUnknownValues(t *testing.T) {
 	t.Parallel()
 	c, registry := newCluster(t), prometheus.NewRegistry()
 	c.process(t, setup{metrics: registry, cache: func(r client.Reader) client.Reader { return unsynced{r} }})

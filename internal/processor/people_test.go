@@ -112,7 +112,7 @@ func TestUnreadableRecordIsWaitedForUntilItIsMended(t *testing.T) {
 	assert.Equal(t, set{"rack": "r1"}, c.record(t, n.Name).Labels)
 }
 
-func TestUnreadableRecordThatIsDeletedIsMadeAnew(t *testing.T) {
+func TestDeletedUnreadableRecordIsRecreated(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	node := c.name("node")

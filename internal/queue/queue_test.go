@@ -106,10 +106,10 @@ func TestPutExpeditesTransactionWithItsName(t *testing.T) {
 	other.Type = txn.Updated
 	require.NoError(t, q.Put(t.Context(), other))
 	require.ErrorIs(t, q.Put(t.Context(), deleted()), queue.ErrNameTaken)
-	hurried := queued(t, onlyConfigMap(t, q))
-	assert.True(t, hurried.AtOnce)
-	hurried.AtOnce = false
-	assert.Equal(t, other, hurried.Transaction)
+	expedited := queued(t, onlyConfigMap(t, q))
+	assert.True(t, expedited.AtOnce)
+	expedited.AtOnce = false
+	assert.Equal(t, other, expedited.Transaction)
 
 	version := onlyConfigMap(t, q).ResourceVersion
 	require.ErrorIs(t, q.Put(t.Context(), deleted()), queue.ErrNameTaken)

@@ -26,7 +26,7 @@ import (
 func TestPutOfOversizedLabelsIsTooLarge(t *testing.T) {
 	for name, tc := range map[string]struct {
 		count, keyLength int
-		says             string
+		message          string
 	}{
 		"values over 1 MiB":                     {17000, 6, "the labels do not fit into a ConfigMap"},
 		"over the limit of etcd":                {5000, 243, "etcdserver: request is too large"},
@@ -37,7 +37,7 @@ func TestPutOfOversizedLabelsIsTooLarge(t *testing.T) {
 			q := newQueue(t)
 			err := q.Put(t.Context(), withLabels(tc.count, tc.keyLength))
 			require.ErrorIs(t, err, queue.ErrTooLarge)
-			require.ErrorContains(t, err, tc.says)
+			require.ErrorContains(t, err, tc.message)
 			assert.Empty(t, configMaps(t, q))
 		})
 	}

@@ -20,8 +20,8 @@ func TestParseRejectsUnreadableRecords(t *testing.T) {
 		halfNoted   = "must be a uid and a resourceVersion, or both absent"
 	)
 	for name, tc := range map[string]struct {
-		spoil func(cm *corev1.ConfigMap)
-		says  string
+		spoil   func(cm *corev1.ConfigMap)
+		message string
 	}{
 		"no data":                   {func(cm *corev1.ConfigMap) { cm.Data = nil }, `data.labels_restored is ""`},
 		"no version":                {func(cm *corev1.ConfigMap) { delete(cm.Data, "labels_restored") }, `data.labels_restored is ""`},
@@ -52,7 +52,7 @@ func TestParseRejectsUnreadableRecords(t *testing.T) {
 			tc.spoil(cm)
 			got, err := record.Parse(cm)
 			require.ErrorIs(t, err, record.ErrUnreadable)
-			require.ErrorContains(t, err, tc.says)
+			require.ErrorContains(t, err, tc.message)
 			assert.Nil(t, got)
 		})
 	}

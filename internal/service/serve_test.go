@@ -18,9 +18,9 @@ import (
 // fakeServer records the calls of SetServing. It has a check that fails with a problem. The passing
 // of time in a bubble does not order the actions of its goroutines.
 type fakeServer struct {
-	mu      sync.Mutex
-	told    []bool
-	problem error
+	mu       sync.Mutex
+	reported []bool
+	problem  error
 }
 
 var _ service.Server = (*fakeServer)(nil)
@@ -28,7 +28,7 @@ var _ service.Server = (*fakeServer)(nil)
 func (s *fakeServer) SetServing(serving bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.told = append(s.told, serving)
+	s.reported = append(s.reported, serving)
 }
 
 func (s *fakeServer) check(*http.Request) error {
@@ -47,7 +47,7 @@ func (s *fakeServer) set(problem error) {
 func (s *fakeServer) history() []bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.told)
+	return slices.Clone(s.reported)
 }
 
 func TestMemberServesWhileAllChecksSucceed(t *testing.T) {
@@ -59,8 +59,8 @@ func TestMemberServesWhileAllChecksSucceed(t *testing.T) {
 		succeeds := func(*http.Request) error { return nil }
 		go func() { assert.NoError(t, service.ServeWhile(member, member.check, succeeds).Start(ctx)) }()
 		for _, step := range []struct {
-			problem error
-			told    []bool
+			problem  error
+			reported []bool
 		}{
 			{problem, nil},
 			{nil, []bool{true}},
@@ -71,7 +71,7 @@ func TestMemberServesWhileAllChecksSucceed(t *testing.T) {
 			member.set(step.problem)
 			time.Sleep(3 * time.Second)
 			synctest.Wait()
-			assert.Equal(t, step.told, member.history())
+			assert.Equal(t, step.reported, member.history())
 		}
 	})
 }

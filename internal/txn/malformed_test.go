@@ -31,8 +31,8 @@ func TestParseRejectsMalformedTransactions(t *testing.T) {
 		observedAt = "nodekeeper.dev/observed-at"
 	)
 	for name, tc := range map[string]struct {
-		spoil func(cm *corev1.ConfigMap)
-		says  string
+		spoil   func(cm *corev1.ConfigMap)
+		message string
 	}{
 		"no annotations":        {func(cm *corev1.ConfigMap) { cm.Annotations = nil }, node + " is missing"},
 		"no node":               {func(cm *corev1.ConfigMap) { delete(cm.Annotations, node) }, node + " is missing"},
@@ -67,7 +67,7 @@ func TestParseRejectsMalformedTransactions(t *testing.T) {
 			tc.spoil(cm)
 			got, err := txn.Parse(cm)
 			require.ErrorIs(t, err, txn.ErrMalformed)
-			require.ErrorContains(t, err, tc.says)
+			require.ErrorContains(t, err, tc.message)
 			assert.Equal(t, txn.Transaction{}, got)
 		})
 	}

@@ -16,7 +16,7 @@ func TestMetricsCountRecordedAndUnrecordedEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		down := &faults.Outage{Calls: faults.Calls{Verb: faults.Create}}
 		w := start(t, &informer{}, down)
-		told := func() metrics.Samples {
+		exposed := func() metrics.Samples {
 			all, err := metrics.Gather(w.registry)
 			require.NoError(t, err)
 			return all
@@ -28,13 +28,13 @@ func TestMetricsCountRecordedAndUnrecordedEvents(t *testing.T) {
 			"nodekeeper_transactions_too_large_total":                0,
 			"nodekeeper_unrecorded_events":                           0,
 			"nodekeeper_oldest_unrecorded_event_age_seconds":         0,
-		}, told())
+		}, exposed())
 
 		live(w.informer, "a", 8)
 		time.Sleep(time.Minute)
-		assert.InDelta(t, 5, told()["nodekeeper_unrecorded_events"], 0)
-		assert.InDelta(t, 60, told()["nodekeeper_oldest_unrecorded_event_age_seconds"], 0)
-		assert.Zero(t, told()[`nodekeeper_transactions_recorded_total{type="added"}`])
+		assert.InDelta(t, 5, exposed()["nodekeeper_unrecorded_events"], 0)
+		assert.InDelta(t, 60, exposed()["nodekeeper_oldest_unrecorded_event_age_seconds"], 0)
+		assert.Zero(t, exposed()[`nodekeeper_transactions_recorded_total{type="added"}`])
 
 		down.End()
 		time.Sleep(time.Minute)
@@ -45,7 +45,7 @@ func TestMetricsCountRecordedAndUnrecordedEvents(t *testing.T) {
 			"nodekeeper_transactions_too_large_total":                0,
 			"nodekeeper_unrecorded_events":                           0,
 			"nodekeeper_oldest_unrecorded_event_age_seconds":         0,
-		}, told())
+		}, exposed())
 		w.stop(t)
 	})
 }

@@ -84,8 +84,8 @@ func TestWebhookOwnsOnlyUnsharedKeys(t *testing.T) {
 
 func TestZeroManagersClaimNothing(t *testing.T) {
 	n := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Labels: here, ManagedFields: []metav1.ManagedFieldsEntry{entry("", zone), entry("kubelet", zone)}}}
-	for _, nobody := range []agents.Managers{{}, parse(t, ""), parse(t, " , ")} {
-		o := nobody.Of(&n.ObjectMeta)
+	for _, none := range []agents.Managers{{}, parse(t, ""), parse(t, " , ")} {
+		o := none.Of(&n.ObjectMeta)
 		assert.Empty(t, o.Machine)
 		assert.Empty(t, o.Unclear)
 	}

@@ -17,8 +17,8 @@ func id(provider, system string) identity.Identity {
 
 func TestOneEqualFieldIsEnough(t *testing.T) {
 	for name, tc := range map[string]struct {
-		saved, said identity.Identity
-		want        identity.Verdict
+		saved, reported identity.Identity
+		want            identity.Verdict
 	}{
 		"both equal":                 {id("p", "s"), id("p", "s"), identity.Same},
 		"another firmware":           {id("p", "s"), id("p", "t"), identity.Same},
@@ -33,7 +33,7 @@ func TestOneEqualFieldIsEnough(t *testing.T) {
 		"nothing reported":           {id("p", "s"), id("", ""), identity.Undecided},
 		"nothing reported by either": {id("", ""), id("", ""), identity.Undecided},
 	} {
-		assert.Equal(t, tc.want, identity.Compare(tc.saved, tc.said), name)
+		assert.Equal(t, tc.want, identity.Compare(tc.saved, tc.reported), name)
 	}
 }
 
@@ -54,9 +54,9 @@ func TestIdentitySettles(t *testing.T) {
 func TestReportedValuesAreBoundedAndPrintable(t *testing.T) {
 	n := &corev1.Node{}
 	n.Spec.ProviderID, n.Status.NodeInfo.SystemUUID = strings.Repeat("x", identity.MaxBytes+1), "\x1b[2J"
-	said := identity.Of(n)
-	assert.Equal(t, identity.Identity{SystemUUID: "\x1b[2J"}, said)
-	assert.Equal(t, `systemUUID "\x1b[2J"`, said.String())
+	reported := identity.Of(n)
+	assert.Equal(t, identity.Identity{SystemUUID: "\x1b[2J"}, reported)
+	assert.Equal(t, `systemUUID "\x1b[2J"`, reported.String())
 	assert.Equal(t, "providerID aws:///eu-central-1a/i-0d02aa4e", identity.Identity{ProviderID: "aws:///eu-central-1a/i-0d02aa4e"}.String())
 }
 

@@ -68,7 +68,7 @@ func TestListIsSortedWithTheUnknownLast(t *testing.T) {
 	}
 }
 
-func TestStatusSaysWhatIsStuck(t *testing.T) {
+func TestStatusReportsStuckWork(t *testing.T) {
 	pending := func(node string, created time.Time) inspect.Pending {
 		return inspect.Pending{Transaction: txn.Transaction{Type: txn.Updated, Node: node}, Created: created}
 	}
@@ -165,8 +165,9 @@ func TestStatusShowsSharedSettingsOnce(t *testing.T) {
 	assert.Contains(t, shown.String(), "  a: alive, v1\n  b: alive, v1\n  c: alive, v1, settings as below\n  d: alive, v1\n    restore-mode=merge\n  e: alive, v1\n    restore-mode=replace\n")
 }
 
-// TestStatusSaysIfNoWebhookIsReady only where the API server asks one: the webhook is optional.
-func TestStatusSaysIfNoWebhookIsReady(t *testing.T) {
+// TestStatusReportsThatNoWebhookIsReady only where the API server asks one: the webhook is
+// optional.
+func TestStatusReportsThatNoWebhookIsReady(t *testing.T) {
 	const none = "no ready webhook for MutatingWebhookConfiguration nodekeeper"
 	ready := inspect.Replica{Name: "ready", Service: inspect.WebhookService, IsAlive: true}
 	starting := inspect.Replica{Name: "starting", Service: inspect.WebhookService, IsAlive: true, IsStandby: true}
@@ -196,7 +197,7 @@ func TestStatusSaysIfNoWebhookIsReady(t *testing.T) {
 	}
 }
 
-func TestShowSaysWhatAGatedNodeWaitsFor(t *testing.T) {
+func TestShowReportsWhyANodeIsGated(t *testing.T) {
 	const waits = "  Restored:     not yet: for 2m it has been waiting behind the taint nodekeeper.dev/restoring for a processor to "
 	saved := inspect.Saved{Record: &record.Record{Node: "node-1", Labels: map[string]string{"rack": "r1"}, Revision: revision.MustParse("7"), Source: "owner"}}
 	added := []inspect.Pending{{Transaction: txn.Transaction{Type: txn.Added, Node: "node-1", UID: "u", Revision: revision.MustParse("9")}, Created: now}}
@@ -226,7 +227,7 @@ func TestShowSaysWhatAGatedNodeWaitsFor(t *testing.T) {
 	}
 }
 
-func TestWatchTellsWhenANodeIsForgotten(t *testing.T) {
+func TestWatchReportsThatANodeIsForgotten(t *testing.T) {
 	r := record.Record{Node: "node-1", Labels: map[string]string{"rack": "r1"}, Revision: revision.MustParse("7"), Source: "u"}
 	saved, floor := r.ConfigMap("ns"), preserve.Forgotten("node-1", nil, revision.MustParse("9")).ConfigMap("ns")
 	for name, tc := range map[string]struct {

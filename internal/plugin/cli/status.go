@@ -195,12 +195,12 @@ func newStatus(survey *inspect.Survey, closed []inspect.Closed, now time.Time, s
 			s.Restored = append(s.Restored, restoration{n.Name, n.RestoredAt})
 		}
 	}
-	s.Unwell = s.judge(survey)
+	s.Unwell = s.assess(survey)
 	return s
 }
 
-// judge returns the problems, the worst first.
-func (s *status) judge(survey *inspect.Survey) []string {
+// assess returns the problems, the worst first.
+func (s *status) assess(survey *inspect.Survey) []string {
 	unwell := []string{}
 	for _, namespace := range survey.MissingNamespaces {
 		unwell = append(unwell, fmt.Sprintf("namespace %s is missing", namespace))

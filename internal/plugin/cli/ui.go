@@ -65,7 +65,7 @@ func (p *plugin) ui(ctx context.Context, port uint16) error {
 		return fmt.Errorf("serving the page: %w", err)
 	}
 	journal := ui.NewJournal()
-	feed := ui.NewFeed(journal, p.clusterName(c), judge)
+	feed := ui.NewFeed(journal, p.clusterName(c), assess)
 	feed.Clock = c.Clock
 	host := listener.Addr().String()
 	var page *ui.Server
@@ -102,9 +102,9 @@ func serve(ctx context.Context, listener net.Listener, page http.Handler) error 
 	return nil
 }
 
-// judge returns the health of nodekeeper like status, except that it does not detect missing
+// assess returns the health of nodekeeper like status, except that it does not detect missing
 // namespaces and unready webhooks, which no watch shows.
-func judge(survey *inspect.Survey, now time.Time) ui.Health {
+func assess(survey *inspect.Survey, now time.Time) ui.Health {
 	s := newStatus(survey, nil, now, stuckInPage)
 	h := ui.Health{Unwell: s.Unwell, Stuck: []ui.Stuck{}, StuckTotal: len(s.Stuck)}
 	for _, one := range s.Stuck[:min(len(s.Stuck), shownStuck)] {

@@ -33,7 +33,7 @@ func place(name, holder, service string, renewed time.Duration) *coordinationv1.
 	return l
 }
 
-func TestSurveyTellsWhoIsAtWorkAndWhatIsLocked(t *testing.T) {
+func TestSurveyReportsReplicasAndLocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // time stands still
 		neverRenewed, stranger := place("p-5", "p-5", "processor", 0), place("somebody", "somebody", "", 0)
 		neverRenewed.Spec.RenewTime, stranger.Labels = nil, nil

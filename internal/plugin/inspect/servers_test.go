@@ -19,7 +19,7 @@ import (
 )
 
 // saying returns the Lease of a replica that publishes settings.
-func saying(name, service, text string, renewed time.Duration) *coordinationv1.Lease {
+func publishing(name, service, text string, renewed time.Duration) *coordinationv1.Lease {
 	l := place(name, name, service, renewed)
 	l.Annotations = map[string]string{settings.Annotation: text, settings.VersionAnnotation: "v-" + name}
 	return l
@@ -46,7 +46,7 @@ func TestForecastGoesByTheOwnersSettings(t *testing.T) {
 		for i := range 5 {
 			name := "p-" + strconv.Itoa(i)
 			names = append(names, name)
-			leases = append(leases, saying(name, "processor", `{"save-delay":"`+strconv.Itoa(i)+`s","restore-mode":"merge"}`, 0))
+			leases = append(leases, publishing(name, "processor", `{"save-delay":"`+strconv.Itoa(i)+`s","restore-mode":"merge"}`, 0))
 		}
 		s, ring := servers(t, leases...), hashring.New(names...)
 		owners := map[string]bool{}
@@ -63,31 +63,31 @@ func TestForecastGoesByTheOwnersSettings(t *testing.T) {
 	})
 }
 
-func TestWhoseSettingsStandForAService(t *testing.T) {
+func TestChosenSettingsOfAService(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // time stands still
 		merge, other := `{"restore-mode":"merge"}`, `{"restore-mode":"replace"}`
 		for name, tc := range map[string]struct {
 			leases []client.Object
 			want   inspect.Chosen
 		}{
-			"nobody's": {nil, inspect.Chosen{}},
-			"the one that says something": {
-				[]client.Object{place("p-1", "p-1", "processor", 0), saying("p-2", "processor", merge, 0)},
+			"no replica": {nil, inspect.Chosen{}},
+			"the one with settings": {
+				[]client.Object{place("p-1", "p-1", "processor", 0), publishing("p-2", "processor", merge, 0)},
 				inspect.Chosen{Name: "p-2", Settings: settings.Settings{"restore-mode": "merge"}},
 			},
 			"the last one's, if none is alive": {
-				[]client.Object{released(saying("p-1", "processor", other, time.Hour)), released(saying("p-2", "processor", merge, time.Minute)), saying("p-3", "processor", other, 2*time.Hour)},
+				[]client.Object{released(publishing("p-1", "processor", other, time.Hour)), released(publishing("p-2", "processor", merge, time.Minute)), publishing("p-3", "processor", other, 2*time.Hour)},
 				inspect.Chosen{Name: "p-2", Settings: settings.Settings{"restore-mode": "merge"}, Ended: true},
 			},
 			"none, if those that are alive say nothing": {
-				[]client.Object{released(saying("p-1", "processor", merge, time.Minute)), place("p-2", "p-2", "processor", 0)},
+				[]client.Object{released(publishing("p-1", "processor", merge, time.Minute)), place("p-2", "p-2", "processor", 0)},
 				inspect.Chosen{},
 			},
 			"not one of a dead one, however it differs": {
-				[]client.Object{released(saying("p-1", "processor", other, time.Minute)), saying("p-2", "processor", merge, 0)},
+				[]client.Object{released(publishing("p-1", "processor", other, time.Minute)), publishing("p-2", "processor", merge, 0)},
 				inspect.Chosen{Name: "p-2", Settings: settings.Settings{"restore-mode": "merge"}},
 			},
-			"not a watcher's": {[]client.Object{saying("w-1", "watcher", merge, 0)}, inspect.Chosen{}},
+			"not a watcher's": {[]client.Object{publishing("w-1", "watcher", merge, 0)}, inspect.Chosen{}},
 		} {
 			t.Log(name)
 			func() {
@@ -97,11 +97,11 @@ func TestWhoseSettingsStandForAService(t *testing.T) {
 	})
 }
 
-func TestUnreadableSettingsAreToldAndDoNotCount(t *testing.T) {
+func TestUnreadableSettingsAreReportedAndDoNotCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // time stands still
-		bad := saying("p-1", "processor", `{"live-labels":"`+strings.Repeat("a*", 500)+`"}`, 0)
+		bad := publishing("p-1", "processor", `{"live-labels":"`+strings.Repeat("a*", 500)+`"}`, 0)
 		bad.Annotations[settings.VersionAnnotation] = "\x1b[2J"
-		chosen := servers(t, bad, saying("p-2", "processor", `{"restore-mode":"merge"}`, 0)).Processor("node-1")
+		chosen := servers(t, bad, publishing("p-2", "processor", `{"restore-mode":"merge"}`, 0)).Processor("node-1")
 		assert.Equal(t, "p-2", chosen.Name)
 		require.Len(t, chosen.Unreadable, 1)
 		assert.Equal(t, "p-1", chosen.Unreadable[0].Name)
@@ -111,12 +111,12 @@ func TestUnreadableSettingsAreToldAndDoNotCount(t *testing.T) {
 	})
 }
 
-func TestWatcherOnStandbySaysWhatItRunsWith(t *testing.T) {
+func TestStandbyWatcherPublishesItsSettings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // time stands still
-		l := saying("w-1", "watcher", `{"record-updates":"false"}`, 0)
+		l := publishing("w-1", "watcher", `{"record-updates":"false"}`, 0)
 		l.Annotations["nodekeeper.dev/ring-standby"] = "true"
 		assert.Equal(t, "w-1", servers(t, l).Watcher().Name)
-		p := saying("p-1", "processor", `{}`, 0)
+		p := publishing("p-1", "processor", `{}`, 0)
 		p.Annotations["nodekeeper.dev/ring-standby"] = "true"
 		assert.Empty(t, servers(t, p).Owner("node-1"), "it owns nothing")
 	})

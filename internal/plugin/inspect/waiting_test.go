@@ -136,7 +136,7 @@ func TestOwnerIsAReadyProcessorThatServes(t *testing.T) {
 	})
 }
 
-func TestLastWarningIsOneThatSaysWhy(t *testing.T) {
+func TestLastWarningHasAReason(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) { // time stands still
 		again := warning("LabelsRestoreFailed", "u", 20*time.Minute)
 		again.Series = &eventsv1.EventSeries{Count: 7, LastObservedTime: metav1.NewMicroTime(time.Now().Add(-19 * time.Minute))}

@@ -111,8 +111,8 @@ type Feed struct {
 	Clock func(time.Time) time.Time
 
 	journal *Journal
-	// judge returns the health at a time of the cluster.
-	judge func(*inspect.Survey, time.Time) Health
+	// assess returns the health at a time of the cluster.
+	assess func(*inspect.Survey, time.Time) Health
 
 	mu         sync.Mutex
 	cluster    clusterRow
@@ -145,11 +145,11 @@ type known struct {
 
 var seed = maphash.MakeSeed()
 
-// NewFeed returns a feed that fills the journal. Cluster is the name on the page, and judge returns
-// the health of nodekeeper.
-func NewFeed(journal *Journal, cluster string, judge func(*inspect.Survey, time.Time) Health) *Feed {
+// NewFeed returns a feed that fills the journal. Cluster is the name on the page, and assess
+// returns the health of nodekeeper.
+func NewFeed(journal *Journal, cluster string, assess func(*inspect.Survey, time.Time) Health) *Feed {
 	f := &Feed{
-		journal: journal, judge: judge, cluster: clusterRow{Name: cluster}, board: inspect.NewBoard(apilabels.Everything()),
+		journal: journal, assess: assess, cluster: clusterRow{Name: cluster}, board: inspect.NewBoard(apilabels.Everything()),
 		nodes: map[string]known{}, pending: map[string]inspect.Pending{}, malformed: map[string]inspect.Malformed{},
 		leases: map[string]*coordinationv1.Lease{}, problems: map[string]problem{},
 	}

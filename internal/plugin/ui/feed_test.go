@@ -155,8 +155,8 @@ func TestFeedBoundsWhatOthersWrite(t *testing.T) {
 	assert.Less(t, len(f.entries("meta")["health"]["stuck"].([]any)[0].(map[string]any)["reason"].(string)), 400)
 }
 
-// TestFeedSaysOfWhichNodeIsWhatIsMalformed if the node is known.
-func TestFeedSaysOfWhichNodeIsWhatIsMalformed(t *testing.T) {
+// TestFeedNamesTheNodeOfAMalformedTransaction if the node is known.
+func TestFeedNamesTheNodeOfAMalformedTransaction(t *testing.T) {
 	t.Parallel()
 	f := newFed(t)
 	good := transactionOf(txn.Updated, nodeOf("node-1", "a", "7", nil))

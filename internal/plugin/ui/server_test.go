@@ -295,9 +295,9 @@ func TestTabsShareTheReadsOfANode(t *testing.T) {
 	})
 }
 
-// TestNobodyReadsForThoseWhoAreGone: a page that moves through many nodes quickly requests each of
+// TestReadsEndWhenTheReaderIsGone: a page that moves through many nodes quickly requests each of
 // them, but waits only for the last.
-func TestNobodyReadsForThoseWhoAreGone(t *testing.T) {
+func TestReadsEndWhenTheReaderIsGone(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		src := &source{blocked: make(chan struct{})}
@@ -328,8 +328,8 @@ type endless struct{ source }
 
 func (*endless) Node(context.Context, string) (any, error) { return strings.Repeat("x", 64<<20), nil }
 
-// TestAnswersThatNobodyReadsEnd: a client that does not read loses its connection.
-func TestAnswersThatNobodyReadsEnd(t *testing.T) {
+// TestUnreadResponsesEnd: a client that does not read loses its connection.
+func TestUnreadResponsesEnd(t *testing.T) {
 	t.Parallel()
 	s := newServer(t, ui.Config{Source: &endless{}, WriteTimeout: time.Second})
 	ended := make(chan struct{})

@@ -114,7 +114,7 @@ func (f *Feed) Tick(now time.Time) {
 	if p, isBroken := f.problems[WatchedNodes]; isBroken {
 		health = Health{Unwell: []string{"the state of nodekeeper is unknown: " + shortened(p.err.Error())}, Stuck: []Stuck{}}
 	} else {
-		health = f.judge(survey, now)
+		health = f.assess(survey, now)
 	}
 	for i := range health.Stuck {
 		health.Stuck[i].Reason = shortened(health.Stuck[i].Reason)

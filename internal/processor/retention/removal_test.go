@@ -214,7 +214,7 @@ func TestRecordForgottenByAUserIsNotRestored(t *testing.T) {
 	c.assertForgotten(t, node)
 }
 
-func TestCheckSaysWhatRemoveWouldDo(t *testing.T) {
+func TestCheckReportsWhatRemoveWouldDo(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	away, live, forgotten := c.away(t, "away", ""), c.away(t, "live", ""), c.away(t, "forgotten", "")

@@ -51,7 +51,7 @@ func TestDue(t *testing.T) {
 		"a restore that was recorded before this start": {[]queue.Queued{at(txn.Added, 5*time.Second)}, last, 0},
 		"a change":                                       {[]queue.Queued{at(txn.Updated, 0)}, owner, batch},
 		"a change, the next":                             {[]queue.Queued{at(txn.Updated, 0)}, second, batch + 3*time.Second},
-		"a change that somebody waits for":               {[]queue.Queued{asked}, owner, 0},
+		"a change that a user waits for":                 {[]queue.Queued{asked}, owner, 0},
 		"a change that has waited":                       {[]queue.Queued{at(txn.Updated, 3*time.Second)}, owner, 2 * time.Second},
 		"the end of a node":                              {[]queue.Queued{at(txn.Deleted, 0)}, owner, 9 * batch},
 		"the end of a node that has returned":            {[]queue.Queued{at(txn.Deleted, time.Second), at(txn.Added, 0)}, owner, 0},
@@ -121,7 +121,7 @@ func TestNoPlaceAndNoClockDelaysWorkForLong(t *testing.T) {
 	}
 }
 
-func TestNodeThatIsBegunIsLeftToNobodyUntilNothingIsPending(t *testing.T) {
+func TestStartedNodeIsKeptUntilNothingIsPending(t *testing.T) {
 	s := schedule.Schedule{Batch: batch}
 	pending, place := schedule.Of([]queue.Queued{at(txn.Updated, 0)}), ring.Place{Rank: 1}
 	assert.Positive(t, s.Wait("node-1", pending, place, start))

@@ -61,7 +61,7 @@ func TestUnknownSettingsAreIgnored(t *testing.T) {
 }
 
 func TestInvalidSettingsAreRejected(t *testing.T) {
-	for text, says := range map[string]string{
+	for text, message := range map[string]string{
 		"":                                "not a JSON object",
 		"null and more":                   "not a JSON object",
 		`["restore-mode"]`:                "not a JSON object",
@@ -79,7 +79,7 @@ func TestInvalidSettingsAreRejected(t *testing.T) {
 		`{"x":"` + strings.Repeat("x", settings.MaxBytes) + `"}`: "bytes, more than",
 	} {
 		s, err := settings.Parse(published(text))
-		require.ErrorContains(t, err, says, text)
+		require.ErrorContains(t, err, message, text)
 		assert.Nil(t, s)
 	}
 }

@@ -72,19 +72,19 @@ func TestPeersCompareWhatProcessorsPublish(t *testing.T) {
 		require.NoError(t, err)
 		return names
 	}
-	said := func(text string) set { return set{settings.Annotation: text} }
+	published := func(text string) set { return set{settings.Annotation: text} }
 	assert.Empty(t, differing(), "there is none")
 	publish("processor", "former-release", "former-release", nil)
-	publish("processor", "same", "same", said(`{"restore-mode":"merge","live-labels":"a","save-delay":"1s"}`))
-	publish("processor", "ended", "", said(`{"restore-mode":"replace"}`))
-	publish("watcher", "other-service", "other-service", said(`{"restore-mode":"replace"}`))
+	publish("processor", "same", "same", published(`{"restore-mode":"merge","live-labels":"a","save-delay":"1s"}`))
+	publish("processor", "ended", "", published(`{"restore-mode":"replace"}`))
+	publish("watcher", "other-service", "other-service", published(`{"restore-mode":"replace"}`))
 	assert.Empty(t, differing())
-	other := publish("processor", "other", "other", said(`{"restore-mode":"replace","live-labels":"b"}`))
-	publish("processor", "another", "another", said(`{"restore-mode":"replace"}`))
+	other := publish("processor", "other", "other", published(`{"restore-mode":"replace","live-labels":"b"}`))
+	publish("processor", "another", "another", published(`{"restore-mode":"replace"}`))
 	assert.Equal(t, []string{settings.LiveLabels, settings.RestoreMode}, differing())
 
 	before := other.DeepCopy()
-	other.Annotations = said(`{"restore-mode":"of a later release"}`)
+	other.Annotations = published(`{"restore-mode":"of a later release"}`)
 	require.NoError(t, c.Patch(t.Context(), other, client.MergeFrom(before)))
 	_, err := peers.Differing(t.Context())
 	require.ErrorContains(t, err, "reading the settings of processor other: ")
