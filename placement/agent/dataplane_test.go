@@ -14,7 +14,8 @@ import (
 	"nodekeeper.dev/placement/schedule"
 )
 
-// desk is a data plane whose program is played by the test. It must be used in a bubble of synctest.
+// desk is a data plane whose program is played by the test. It must be used in a bubble of
+// synctest.
 type desk struct {
 	*dataPlane
 
@@ -51,7 +52,7 @@ func entries(changed, epoch int64) []contract.Entry {
 	return []contract.Entry{e}
 }
 
-func (d *desk) says(text string) {
+func (d *desk) writes(text string) {
 	d.t.Helper()
 	require.NoError(d.t, os.WriteFile(d.path(AcknowledgedFile), []byte(text), 0o600))
 	d.handle(d.t.Context(), event{})
@@ -104,14 +105,14 @@ func TestOnlyTheAcknowledgementOfTheFileCounts(t *testing.T) {
 		d.give(5, 7)
 		missing := map[contract.Unit]contract.Work{unit: {Epoch: 7, Failure: unanswered}}
 		for _, text := range []string{"", "{", `{"generation":4}`, `{"generation":6}`, `{"generation":-5}`} {
-			d.says(text)
+			d.writes(text)
 			assert.Equal(t, missing, d.work(), text)
 		}
-		d.says(`{"generation":5,"failing":{"q":"no broker"}}`)
+		d.writes(`{"generation":5,"failing":{"q":"no broker"}}`)
 		assert.Equal(t, map[contract.Unit]contract.Work{unit: {Epoch: 7, Failure: "no broker"}}, d.work())
-		d.says(`{"generation":5}`)
+		d.writes(`{"generation":5}`)
 		assert.Equal(t, map[contract.Unit]contract.Work{unit: {Epoch: 7, Working: true}}, d.work())
-		d.says(`{"generation":5,"stopping":{"q":[3]}}`)
+		d.writes(`{"generation":5,"stopping":{"q":[3]}}`)
 		assert.Equal(t, map[contract.Unit]contract.Work{unit: {Epoch: stopping}}, d.work(), "its former owner has not stopped")
 	})
 }
@@ -121,33 +122,33 @@ func TestWhatIsNoLongerListedMayRun(t *testing.T) {
 	withDesk(t, func(d *desk) {
 		d.extend(t.Context(), d.now())
 		d.give(5, 7)
-		d.says(`{"generation":5}`)
+		d.writes(`{"generation":5}`)
 		d.give(6, 0)
 		d.give(7, 8)
 		assert.Equal(t, map[contract.Unit]contract.Work{unit: {Epoch: 7, Working: true}}, d.work())
 		ack, done := contract.Acknowledge(&contract.Contract{Incarnation: "u/1-15s", Generation: 7, Entries: entries(7, 8)}, "", d.work())
 		assert.False(t, done)
 		assert.Equal(t, schedule.Set{3}, ack.Stopping["q"])
-		d.says(`{"generation":7}`)
+		d.writes(`{"generation":7}`)
 		assert.Equal(t, map[contract.Unit]contract.Work{unit: {Epoch: 8, Working: true}}, d.work())
 	})
 }
 
 func TestSilentDataPlaneHasStoppedByTheAgeOfItsFile(t *testing.T) {
 	t.Parallel()
-	for says, stopped := range map[string]bool{"": true, `{"generation":6,"stopping":{"q":[3]}}`: false} {
+	for writes, stopped := range map[string]bool{"": true, `{"generation":6,"stopping":{"q":[3]}}`: false} {
 		withDesk(t, func(d *desk) {
 			d.extend(t.Context(), d.now())
 			d.give(5, 7)
 			assert.False(t, d.idle(t.Context()))
 			assert.Equal(t, contract.Contract{Incarnation: "u/1-15s", Generation: 6}, d.reads())
-			d.says(says)
+			d.writes(writes)
 			time.Sleep(15*time.Second - time.Nanosecond)
 			d.extend(t.Context(), d.now()) // the Lease is renewed until the pod leaves
 			assert.False(t, d.idle(t.Context()))
 			time.Sleep(time.Nanosecond)
-			assert.Equal(t, stopped, d.idle(t.Context()), says)
-			d.says(`{"generation":6}`)
+			assert.Equal(t, stopped, d.idle(t.Context()), writes)
+			d.writes(`{"generation":6}`)
 			assert.True(t, d.idle(t.Context()))
 		})
 	}
@@ -159,7 +160,7 @@ func TestRestartedAgentKnowsWhatMayRun(t *testing.T) {
 	withDesk(t, func(d *desk) {
 		d.extend(t.Context(), d.now())
 		d.give(5, 7)
-		d.says(`{"generation":5}`)
+		d.writes(`{"generation":5}`)
 		d.open(d.dir)
 		assert.Equal(t, map[contract.Unit]contract.Work{unit: {Epoch: 7, Failure: unanswered}}, d.work())
 		d.extend(t.Context(), d.now())

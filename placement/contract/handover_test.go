@@ -15,7 +15,7 @@ import (
 	"nodekeeper.dev/placement/schedule"
 )
 
-func nobodyEnded(string) bool { return false }
+func noneEnded(string) bool { return false }
 
 func share(pod, incarnation, indexes string, since int64) placement.Placement {
 	set, _ := schedule.ParseSet(indexes)
@@ -93,7 +93,7 @@ func TestDecide(t *testing.T) {
 			assert.Equal(t, next, again)
 		})
 	}
-	_, _, err := contract.Decide(status(1, shares{{PodName: "a", Incarnation: "A", Indexes: "x"}}, nil), nil, nobodyEnded, contract.Floor{})
+	_, _, err := contract.Decide(status(1, shares{{PodName: "a", Incarnation: "A", Indexes: "x"}}, nil), nil, noneEnded, contract.Floor{})
 	require.ErrorIs(t, err, schedule.ErrMalformedSet)
 }
 
@@ -112,7 +112,7 @@ func newWorld(t *testing.T) *world {
 
 func (w *world) decide(want ...contract.Share) {
 	w.t.Helper()
-	next, changed, err := contract.Decide(w.status, want, nobodyEnded, contract.Floor{})
+	next, changed, err := contract.Decide(w.status, want, noneEnded, contract.Floor{})
 	require.NoError(w.t, err)
 	require.True(w.t, changed)
 	w.status = next
@@ -167,7 +167,7 @@ func (w *world) acknowledge(incarnation string, stuck ...contract.Unit) {
 
 func (w *world) release() bool {
 	w.t.Helper()
-	next, changed, err := contract.Release(w.status, "u", func(i string) (*contract.View, bool) { v, ok := w.views[i]; return v, ok }, nobodyEnded, contract.Floor{})
+	next, changed, err := contract.Release(w.status, "u", func(i string) (*contract.View, bool) { v, ok := w.views[i]; return v, ok }, noneEnded, contract.Floor{})
 	require.NoError(w.t, err)
 	w.status = next
 	return changed

@@ -82,13 +82,13 @@ func TestADecisionThatHasGoneBackIsMadeAgain(t *testing.T) {
 	assert.False(t, changed, "the decision comes first")
 
 	want := both(schedule.Set{0}, schedule.Set{1})
-	next, changed, err := contract.Decide(w.status, want, nobodyEnded, floor)
+	next, changed, err := contract.Decide(w.status, want, noneEnded, floor)
 	require.NoError(t, err)
 	require.True(t, changed)
 	assert.Equal(t, status(lost+1, []placement.Placement{share("a", "A", "0", lost+1), share("b", "B", "1", lost+1)},
 		[]placement.Placement{share("b", "B", "0", lost+1)}).Placeable, next.Placeable)
 	assert.Equal(t, lost+1, next.Releasing[0].Since)
-	_, changed, err = contract.Decide(next, want, nobodyEnded, floor)
+	_, changed, err = contract.Decide(next, want, noneEnded, floor)
 	require.NoError(t, err)
 	assert.False(t, changed)
 	w.status, w.status.Releasing = next, nil
@@ -101,13 +101,13 @@ func TestADecisionThatHasGoneBackIsMadeAgain(t *testing.T) {
 func TestNumbersFollowTheTime(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	former, _, err := contract.Decide(placement.Status{}, both(schedule.Set{0}, nil), nobodyEnded, contract.Floor{Time: at})
+	former, _, err := contract.Decide(placement.Status{}, both(schedule.Set{0}, nil), noneEnded, contract.Floor{Time: at})
 	require.NoError(t, err)
 	assert.Greater(t, former.Decision, at.UnixMilli())
-	again, _, err := contract.Decide(placement.Status{}, both(schedule.Set{0}, nil), nobodyEnded, contract.Floor{Time: at.Add(time.Second)})
+	again, _, err := contract.Decide(placement.Status{}, both(schedule.Set{0}, nil), noneEnded, contract.Floor{Time: at.Add(time.Second)})
 	require.NoError(t, err)
 	assert.Greater(t, again.Decision, former.Decision)
-	next, _, err := contract.Decide(again, both(nil, schedule.Set{0}), nobodyEnded, contract.Floor{Time: at})
+	next, _, err := contract.Decide(again, both(nil, schedule.Set{0}), noneEnded, contract.Floor{Time: at})
 	require.NoError(t, err)
 	assert.Equal(t, again.Decision+1, next.Decision, "a clock that is behind does not matter")
 	released, changed, err := contract.Release(next, "u", func(string) (*contract.View, bool) { return nil, false }, func(string) bool { return true }, contract.Floor{Time: at.Add(time.Hour)})
@@ -137,14 +137,14 @@ func TestNoNumberOverflows(t *testing.T) {
 
 	for _, number := range []int64{placement.MaxNumber, math.MaxInt64, -1} {
 		edited := status(number, []placement.Placement{share("a", "A", "0", 1)}, nil)
-		_, changed, err := contract.Decide(edited, both(nil, schedule.Set{0}), nobodyEnded, contract.Floor{})
+		_, changed, err := contract.Decide(edited, both(nil, schedule.Set{0}), noneEnded, contract.Floor{})
 		require.ErrorIs(t, err, placement.ErrMalformedStatus)
 		assert.False(t, changed)
 	}
-	_, changed, err := contract.Decide(w.status, both(schedule.Set{-1}, nil), nobodyEnded, contract.Floor{})
+	_, changed, err := contract.Decide(w.status, both(schedule.Set{-1}, nil), noneEnded, contract.Floor{})
 	require.ErrorIs(t, err, placement.ErrMalformedStatus, "it could be written, but not read")
 	assert.False(t, changed)
-	_, _, err = contract.Decide(w.status, nil, nobodyEnded, contract.Floor{Contracts: math.MaxInt64})
+	_, _, err = contract.Decide(w.status, nil, noneEnded, contract.Floor{Contracts: math.MaxInt64})
 	require.ErrorIs(t, err, placement.ErrMalformedStatus)
 }
 
@@ -159,7 +159,7 @@ func everyone(all string) placement.Status {
 func TestAStatusWithManyIndexesIsCheap(t *testing.T) {
 	t.Parallel()
 	s := everyone("0-199999")
-	next, changed, err := contract.Decide(s, []contract.Share{{Pod: "c", Incarnation: "C", Indexes: schedule.Set{0}}}, nobodyEnded, contract.Floor{})
+	next, changed, err := contract.Decide(s, []contract.Share{{Pod: "c", Incarnation: "C", Indexes: schedule.Set{0}}}, noneEnded, contract.Floor{})
 	require.NoError(t, err)
 	require.True(t, changed)
 	assert.Len(t, next.Releasing, 2)
@@ -179,7 +179,7 @@ func TestAStatusWithManyIndexesIsCheap(t *testing.T) {
 	require.NoError(t, s.Check())
 	s.Releasing = append(s.Releasing, s.Releasing[0])
 	require.ErrorIs(t, s.Check(), placement.ErrMalformedStatus)
-	_, _, err = contract.Decide(s, nil, nobodyEnded, contract.Floor{})
+	_, _, err = contract.Decide(s, nil, noneEnded, contract.Floor{})
 	require.ErrorIs(t, err, placement.ErrMalformedStatus)
 	in.Placed[0].Status = s
 	assert.Equal(t, contract.Nothing, contract.Build(in).Action, "a malformed status takes nothing away")

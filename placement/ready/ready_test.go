@@ -178,9 +178,9 @@ func TestReady(t *testing.T) {
 	}
 }
 
-// TestF5NobodyWorksAfterAMove covers F5: Ready counts virtual replicas that work, not the ones that
+// TestF5NoPodWorksAfterAMove covers F5: Ready counts virtual replicas that work, not the ones that
 // fail.
-func TestF5NobodyWorksAfterAMove(t *testing.T) {
+func TestF5NoPodWorksAfterAMove(t *testing.T) {
 	t.Parallel()
 	in, p := working()
 	for _, pod := range p {

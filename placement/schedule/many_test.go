@@ -14,7 +14,7 @@ import (
 const manyPools = 50
 
 // Far more items exist than change, and than are looked up at once.
-func TestScheduleOfManyItemsDoesWhatTheRulesSay(t *testing.T) {
+func TestScheduleOfManyItemsFollowsTheRules(t *testing.T) {
 	t.Parallel()
 	for seed := *firstSeed; seed < *firstSeed+uint64(max(*pools/manyPools, 1)); seed++ {
 		r := rand.New(rand.NewPCG(seed, 8))

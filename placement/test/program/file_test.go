@@ -74,8 +74,8 @@ func (d *plane) awaitEmpty() {
 	require.EventuallyWithT(d.t, func(t *assert.CollectT) { assert.Empty(t, d.contract(t).Entries) }, patience, period)
 }
 
-// newPlanes starts a controller, a data plane in the pod w-0, and an agent with programs in w-1, and
-// returns when they work on four partitions.
+// newPlanes starts a controller, a data plane in the pod w-0, and an agent with programs in w-1,
+// and returns when they work on four partitions.
 func newPlanes(t *testing.T, duration time.Duration) (c *cluster, d *plane, a, b *pod) {
 	t.Helper()
 	c = newCluster(t, duration)
@@ -251,12 +251,12 @@ func TestDirectoryForFiles(t *testing.T) {
 	c := newCluster(t, long)
 	d, a := c.newPlane("w-0")
 	c.awaitJoined(a)
-	for dir, says := range map[string]string{"/no/such": "no such file or directory", d.Files: "another agent uses it"} {
+	for dir, message := range map[string]string{"/no/such": "no such file or directory", d.Files: "another agent uses it"} {
 		p := c.agentWith(&pod{name: "w-1", uid: uuid.NewUUID()}, "--file="+dir)
 		require.Eventually(t, func() bool { return isDone(p) }, patience, period)
 		assert.Equal(t, 1, p.ExitCode())
 		lines := strings.Split(strings.TrimSpace(p.Output()), "\n")
-		assert.Contains(t, lines[len(lines)-1], says)
+		assert.Contains(t, lines[len(lines)-1], message)
 	}
 }
 

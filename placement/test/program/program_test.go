@@ -166,8 +166,8 @@ func TestDeletedLeaseIsLost(t *testing.T) {
 	assert.NotEqual(t, holder, c.holder(t, a), "it joined with a new run")
 }
 
-// TestLeaseThatIsCreatedAgainIsAnother: a copy of a deleted Lease names an incarnation that may have
-// ended, so the agent joins with a new run.
+// TestLeaseThatIsCreatedAgainIsAnother: a copy of a deleted Lease names an incarnation that may
+// have ended, so the agent joins with a new run.
 func TestLeaseThatIsCreatedAgainIsAnother(t *testing.T) {
 	t.Parallel()
 	c, pods, _ := newWork(t, long, 2, 1)
@@ -322,9 +322,9 @@ func TestOthersAreLeftAlone(t *testing.T) {
 	for _, o := range []client.Object{held, foreign, cm} {
 		require.NoError(t, c.Create(t.Context(), o))
 	}
-	for name, says := range map[string]string{"held": "another pod of this name", "foreign": "does not belong to the pool"} {
+	for name, message := range map[string]string{"held": "another pod of this name", "foreign": "does not belong to the pool"} {
 		p := c.agent(name)
-		require.Eventually(t, func() bool { return strings.Contains(p.Output(), says) }, patience, period)
+		require.Eventually(t, func() bool { return strings.Contains(p.Output(), message) }, patience, period)
 	}
 	a, b := c.agent("settings"), c.agent("w-0")
 	require.Eventually(t, func() bool { return strings.Contains(c.controller.Output(), "does not belong to the pool") }, patience, period)

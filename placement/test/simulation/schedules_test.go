@@ -95,7 +95,7 @@ func TestEveryMutantIsAccountedFor(t *testing.T) {
 // maxReportLines bounds the length of a readable report.
 const maxReportLines = 60
 
-func TestReportIsShortAndSaysHowToRepeatIt(t *testing.T) {
+func TestReportIsShortAndHasTheCommandThatRepeatsIt(t *testing.T) {
 	const name = "release: without acknowledgement"
 	m := mutants[name]
 	first, count := found.Seeds(name, false, mutantSchedules)
