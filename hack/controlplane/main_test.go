@@ -135,8 +135,8 @@ func TestWhatCannotBeDownloadedIsBuilt(t *testing.T) {
 			w.Header().Set("Content-Length", "99999")
 			_, _ = w.Write(good)
 		}, pin(good), "unexpected EOF"},
-		"it accepts and says nothing": {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, pin(good), "nothing came for 300ms"},
-		"it begins and hangs":         {func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write(good[:9]); flush(w); <-r.Context().Done() }, pin(good), "nothing came for 300ms"},
+		"it accepts and does not answer": {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, pin(good), "nothing came for 300ms"},
+		"it begins and hangs":            {func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write(good[:9]); flush(w); <-r.Context().Done() }, pin(good), "nothing came for 300ms"},
 	} {
 		t.Run(why, func(t *testing.T) {
 			t.Parallel()
@@ -163,7 +163,7 @@ func TestWhatCannotBeDownloadedIsBuilt(t *testing.T) {
 	}
 }
 
-func TestWhereNobodyListensIsBuilt(t *testing.T) {
+func TestUnreachableServerLeadsToABuild(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	server.Close()
 	var out bytes.Buffer

@@ -159,9 +159,9 @@ func TestSumsAreThoseOfAllFiles(t *testing.T) {
 	assert.Empty(t, sums, "files without a checksum")
 }
 
-// TestNothingTellsOfTheMachine checks that no program contains the directory of the sources or the
-// user's home directory.
-func TestNothingTellsOfTheMachine(t *testing.T) {
+// TestNoFileNamesTheBuildMachine checks that no program contains the directory of the sources or
+// the user's home directory.
+func TestNoFileNamesTheBuildMachine(t *testing.T) {
 	first := built(t)
 	home, err := os.UserHomeDir()
 	require.NoError(t, err)
