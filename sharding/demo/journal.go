@@ -32,9 +32,9 @@ func monotonic() (int64, error) {
 // tally is what a journal has.
 type tally struct{ reconciles, objects, handed int }
 
-// judge counts the work in a journal. It returns an error if two shards worked on an object at once:
-// work ends when the shard wrote so, or was killed.
-func judge(journal io.Reader, killed map[string]int64) (t tally, err error) {
+// assess counts the work in a journal. It returns an error if two shards worked on an object at
+// once: work ends when the shard wrote so, or was killed.
+func assess(journal io.Reader, killed map[string]int64) (t tally, err error) {
 	var all []entry
 	lines := bufio.NewScanner(journal)
 	for lines.Scan() {

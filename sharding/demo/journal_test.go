@@ -24,17 +24,17 @@ func TestJudge(t *testing.T) {
 		"a begin u 1, a ack u 2":                                      "a wrote ack",
 		"a begin u 1, a end u 2, b begin u 3, b end u 4, a begin v 5": "",
 	} {
-		_, err := judge(journalOf(lines), killed)
+		_, err := assess(journalOf(lines), killed)
 		if want == "" {
 			require.NoError(t, err, lines)
 		} else {
 			require.ErrorContains(t, err, want, lines)
 		}
 	}
-	got, err := judge(journalOf("a begin u 1, a end u 2, b begin u 3, b end u 4, a begin v 5, a end v 6"), nil)
+	got, err := assess(journalOf("a begin u 1, a end u 2, b begin u 3, b end u 4, a begin v 5, a end v 6"), nil)
 	require.NoError(t, err)
 	assert.Equal(t, tally{reconciles: 3, objects: 2, handed: 1}, got)
-	_, err = judge(strings.NewReader("{"), nil)
+	_, err = assess(strings.NewReader("{"), nil)
 	require.ErrorContains(t, err, "reading a line")
 }
 

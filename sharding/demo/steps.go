@@ -204,7 +204,7 @@ func (d *demo) audit(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = file.Close() }()
-	t, err := judge(file, d.killed)
+	t, err := assess(file, d.killed)
 	if err != nil {
 		return err
 	}

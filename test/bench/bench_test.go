@@ -131,7 +131,7 @@ func excessOf(perNode calls, maxWrites, maxReads float64) (excess []string) {
 // the others again.
 const starvedTest = 2 * time.Minute
 
-func TestReplicasThatAreReplacedStarveNobody(t *testing.T) {
+func TestReplacedReplicasStarveNoNode(t *testing.T) {
 	for name, replace := range map[string]func(context.Context, *report, int) error{
 		"one after the other": replaceSteadily,
 		"all at once":         replaceAtOnce,

@@ -13,8 +13,8 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// TestPageSaysThatReplicasAreUnknown checks that the page does not claim that there are none.
-func TestPageSaysThatReplicasAreUnknown(t *testing.T) {
+// TestPageReportsThatReplicasAreUnknown checks that the page does not claim that there are none.
+func TestPageReportsThatReplicasAreUnknown(t *testing.T) {
 	board := newBoard(t, 3)
 	b := newTab(t)
 	b.visit(board.url)
@@ -25,9 +25,9 @@ func TestPageSaysThatReplicasAreUnknown(t *testing.T) {
 	b.until(`%s === 'The replicas are not shown: you may not list leases'`, replicas)
 }
 
-// TestPageSaysNothingOfWhatIsNotReadYet: a node whose record may come is not called never seen, and
+// TestPageOmitsWhatIsNotReadYet: a node whose record may come is not called never seen, and
 // the queue not empty.
-func TestPageSaysNothingOfWhatIsNotReadYet(t *testing.T) {
+func TestPageOmitsWhatIsNotReadYet(t *testing.T) {
 	journal := ui.NewJournal()
 	feed := ui.NewFeed(journal, "slow", func(*inspect.Survey, time.Time) ui.Health { return ui.Health{Unwell: []string{}, Stuck: []ui.Stuck{}} })
 	n, r := node(0, "r1")

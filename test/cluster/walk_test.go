@@ -76,7 +76,8 @@ func (w *walk) applyMinikube() {
 	assert.Less(w.t, time.Since(begin), readyWithin)
 }
 
-// registerAgain deletes a node right after it was labelled. Another machine returns, in another zone.
+// registerAgain deletes a node right after it was labelled. Another machine returns, in another
+// zone.
 func (w *walk) registerAgain() {
 	name := w.nodes[len(w.nodes)-1]
 	w.kubectl(w.t, "label", "node", name, "rack=r7", "example.com/team=blue", "node-role.kubernetes.io/gpu=")
@@ -94,8 +95,8 @@ func (w *walk) registerAgain() {
 	assert.Equal(w.t, "blue", saved.Data["example.com---SLASH---team"])
 }
 
-// becomeAnotherMachine lets a node come back twice with other labels of its kubelet. In between, a person removes one of these and
-// changes another.
+// becomeAnotherMachine lets a node come back twice with other labels of its kubelet. In between, a
+// person removes one of these and changes another.
 func (w *walk) becomeAnotherMachine() {
 	name := w.nodes[len(w.nodes)-1]
 	zone := corev1.LabelTopologyZone + "=b"
@@ -117,7 +118,8 @@ func (w *walk) becomeAnotherMachine() {
 		"example.com/group=green", "example.com/size=xl", "example.com/tier=bronze", "example.com/pool=b")
 }
 
-// deleteEveryNode deletes all nodes at once, so also those of the pods of the services. One was edited after its restore.
+// deleteEveryNode deletes all nodes at once, so also those of the pods of the services. One was
+// edited after its restore.
 func (w *walk) deleteEveryNode() {
 	w.kubectl(w.t, "label", "node", w.nodes[len(w.nodes)-1], "rack-", "example.com/team=red", "--overwrite")
 	want, old := map[string]map[string]string{}, map[string]types.UID{}
@@ -135,7 +137,8 @@ func (w *walk) deleteEveryNode() {
 	w.allReady(w.t, patience, 1)
 }
 
-// loseNodeOfWatcher takes the node of the only watcher away for so long that Kubernetes starts another pod elsewhere.
+// loseNodeOfWatcher takes the node of the only watcher away for so long that Kubernetes starts
+// another pod elsewhere.
 func (w *walk) loseNodeOfWatcher() {
 	name := w.podsOf(w.t, "watcher")[0].Spec.NodeName
 	w.kubectl(w.t, "label", "node", name, "away=long")
@@ -290,22 +293,23 @@ func (w *walk) drain() {
 // lacking is in the log of a processor that may not read records.
 const lacking = "list configmaps in namespace " + records
 
-// lackRight takes a right away from the processors and rolls them. The first new pod cannot work, so the old ones have to.
+// lackRight takes a right away from the processors and rolls them. The first new pod cannot work,
+// so the old ones have to.
 func (w *walk) lackRight() {
 	binding := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: records, Name: "nodekeeper-processor"}}
 	require.NoError(w.t, w.client.Delete(w.t.Context(), binding))
 	w.kubectl(w.t, "rollout", "restart", "deployment/processor", "-n", system)
 	w.eventually(w.t, func(c *assert.CollectT) {
-		var ready, told int
+		var ready, reported int
 		for _, pod := range w.podsOf(c, "processor") {
 			if isReady(&pod) {
 				ready++
 			} else if strings.Contains(w.logOf(c, &pod), lacking) {
-				told++
+				reported++
 			}
 		}
 		assert.Equal(c, 3, ready, "processors that are ready")
-		assert.Equal(c, 1, told, "processors that are not ready and say what they lack")
+		assert.Equal(c, 1, reported, "processors that are not ready and say what they lack")
 	}, "the new pod says what it lacks, and the old ones stay")
 
 	w.kubectl(w.t, "apply", "-k", overlay("ha"))

@@ -183,7 +183,7 @@ func TestMissingBinariesAreAnError(t *testing.T) {
 	assert.ErrorContains(t, err, `run "make controlplane"`)
 }
 
-func TestFailedStartSaysWhatTheServerSaid(t *testing.T) {
+func TestFailedStartReportsTheLogOfTheServer(t *testing.T) {
 	dir := t.TempDir()
 	_, err := controlplane.Start(controlplane.Options{
 		Dir:           dir,
@@ -292,7 +292,8 @@ func TestPoolLendsEachControlPlaneToOneAtATime(t *testing.T) {
 	}
 }
 
-// TestPortsAreNotEphemeral shows that no connection can have the port of a server that is just being started again.
+// TestPortsAreNotEphemeral shows that no connection can have the port of a server that is just
+// being started again.
 func TestPortsAreNotEphemeral(t *testing.T) {
 	content, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range")
 	if err != nil {

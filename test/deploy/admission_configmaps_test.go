@@ -95,7 +95,7 @@ func add[T client.Object](t *testing.T, c client.Client, obj T) T {
 	return obj
 }
 
-func TestNobodyForgesWhatIsOurs(t *testing.T) {
+func TestOnlyNodekeeperWritesItsConfigMaps(t *testing.T) {
 	c := newCluster(t, rest.NoWarnings{})
 	install(t, c)
 	for who, forger := range map[string]client.Client{"edit": editor(t, c), "admin": admin(t, c)} {
@@ -123,7 +123,7 @@ func TestNobodyForgesWhatIsOurs(t *testing.T) {
 	}
 }
 
-func TestNobodyMakesForeignConfigMapsOurs(t *testing.T) {
+func TestForeignConfigMapsCannotBecomeOurs(t *testing.T) {
 	c := newCluster(t, rest.NoWarnings{})
 	install(t, c)
 	forger := editor(t, c)

@@ -95,15 +95,15 @@ func scrape(t *testing.T, c *cluster, name string, args ...string) string {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	require.NoError(t, p.WaitReady(ctx))
-	var told string
+	var served string
 	require.EventuallyWithT(t, func(ct *assert.CollectT) { // the listener of the metrics may start later
-		told, err = get(ctx, "http://"+address+"/metrics")
+		served, err = get(ctx, "http://"+address+"/metrics")
 		assert.NoError(ct, err)
 		if name == "processor" {
-			assert.Contains(ct, told, "workqueue_depth")
+			assert.Contains(ct, served, "workqueue_depth")
 		}
 	}, patience, 50*time.Millisecond)
-	return told
+	return served
 }
 
 func get(ctx context.Context, url string) (content string, err error) {

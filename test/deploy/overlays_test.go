@@ -21,7 +21,7 @@ import (
 	"nodekeeper.dev/test/programs"
 )
 
-func TestOverlaysRenderWhatTheySay(t *testing.T) {
+func TestOverlaysRenderWhatTheyPromise(t *testing.T) {
 	common := []string{"--transaction-namespace=node-metadata-transactions", "--metadata-namespace=node-metadata", "--membership-namespace=nodekeeper-system", "--wait-for-cluster"}
 	flags := map[string]map[string]string{
 		withRetention: {"processor": "--retention=720h"}, withProtection: {"processor": "--protect=finalizer"},

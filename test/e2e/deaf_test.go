@@ -40,11 +40,11 @@ func (e *env) asks(t require.TestingT, identity string) string {
 // longSilence is longer than a watcher waits for another one that it takes for silent.
 const longSilence = 3 * watcher.DefaultSilence
 
-// TestWatcherThatIsDeafTakesNobodyForSilent has a watcher that has listed the nodes and asked
+// TestDeafWatcherTakesNoOtherForSilent has a watcher that has listed the nodes and asked
 // another watcher. The other watcher is alive: it renews its Lease, and answers that it has seen
 // only an older state. Then the asking watcher is cut off or stopped for 15 seconds, receives
 // nothing, and takes the other watcher for silent.
-func TestWatcherThatIsDeafTakesNobodyForSilent(t *testing.T) {
+func TestDeafWatcherTakesNoOtherForSilent(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct{ cut, stop bool }{
 		"control: it hears": {},

@@ -45,7 +45,8 @@ func (m *model) create(name string, own labelSet) {
 	}
 }
 
-// edit changes labels of a live node; nil removes one. Edits before a restore are overwritten, which is a documented limit.
+// edit changes labels of a live node; nil removes one. Edits before a restore are overwritten,
+// which is a documented limit.
 func (m *model) edit(name string, changes map[string]*string) {
 	n := m.nodes[name]
 	if n.isReturned {
@@ -90,7 +91,7 @@ type differential struct {
 	seen map[string]*corev1.Node
 }
 
-func TestAnyEventsGiveWhatTheModelSays(t *testing.T) {
+func TestAnyEventsGiveTheResultOfTheModel(t *testing.T) {
 	t.Parallel()
 	d := newDifferential(t, "--live-labels=")
 	for range fuzzSteps {

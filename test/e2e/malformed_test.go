@@ -75,7 +75,7 @@ func (e *env) quarantined(cm *corev1.ConfigMap) *corev1.ConfigMap {
 	return kept
 }
 
-func TestMalformedTransactionsAreQuarantinedAndBlockNobody(t *testing.T) {
+func TestMalformedTransactionsAreQuarantinedAndBlockNoNode(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	address := freeAddress(t)

@@ -104,9 +104,9 @@ func readInstallPage(t *testing.T) *onePage {
 // address.
 func (r *onePage) withFree(t *testing.T, script string, flag programs.Flag) (replaced, address string) {
 	t.Helper()
-	said := regexp.MustCompile(` --` + flag.Name + ` (\S+)`)
+	documented := regexp.MustCompile(` --` + flag.Name + ` (\S+)`)
 	wanted := flag.DefaultValue()
-	if found := said.FindStringSubmatch(script); found != nil {
+	if found := documented.FindStringSubmatch(script); found != nil {
 		wanted = found[1]
 	}
 	require.Regexp(t, `^:\d+$`, wanted)
@@ -115,7 +115,7 @@ func (r *onePage) withFree(t *testing.T, script string, flag programs.Flag) (rep
 		r.free[wanted], err = ports.Address()
 		require.NoError(t, err)
 	}
-	script = strings.TrimSuffix(said.ReplaceAllString(script, ""), "&")
+	script = strings.TrimSuffix(documented.ReplaceAllString(script, ""), "&")
 	return script + "--" + flag.Name + " " + r.free[wanted] + " &", r.free[wanted]
 }
 

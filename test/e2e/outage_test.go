@@ -260,7 +260,7 @@ func TestOutageOfEveryWatcherWithoutRecordedUpdates(t *testing.T) {
 	e.hasRestored(t, firstLife, labelSet{"rack": "new"})
 }
 
-func TestAnyOutagesGiveWhatTheModelSays(t *testing.T) {
+func TestAnyOutagesGiveTheResultOfTheModel(t *testing.T) {
 	t.Parallel()
 	const outages, steps = 4, 80
 	d := newDifferential(t, "--live-labels=")

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-func TestOversizeLabelsAreReportedAndBlockNobody(t *testing.T) {
+func TestOversizeLabelsAreReportedAndBlockNoNode(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	address := freeAddress(t)

@@ -128,7 +128,7 @@ func TestProtectionIsTurnedOffWithOneCommand(t *testing.T) {
 	require.NoError(t, e.patchFinalizers(names[0], `"finalizers":null`))
 }
 
-func TestPolicyProtectsNodesThatNoServiceSees(t *testing.T) {
+func TestPolicyProtectsNodesWithoutTheServices(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	e.ownCluster()
@@ -176,8 +176,8 @@ func (e *env) kubectl(name string, args ...string) {
 	e.t.Logf("%s", output)
 }
 
-// TestWatcherReportsADeletionThatWaits for the finalizer while no processor removes it, after one to
-// two minutes. The event has the command that lets the Node go.
+// TestWatcherReportsADeletionThatWaits for the finalizer while no processor removes it, after one
+// to two minutes. The event has the command that lets the Node go.
 func TestWatcherReportsADeletionThatWaits(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)

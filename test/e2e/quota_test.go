@@ -8,10 +8,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestWritesThatWereRefusedHoldNobodyUp rejects the writes of both watchers for a while, as a quota
-// does. One watcher may write again first, and stores everything. Then the other one may, too, and a
-// third watcher starts, as in a rolling upgrade.
-func TestWritesThatWereRefusedHoldNobodyUp(t *testing.T) {
+// TestRefusedWritesHoldNoWatcherUp rejects the writes of both watchers for a while, as a quota
+// does. One watcher may write again first, and stores everything. Then the other one may, too, and
+// a third watcher starts, as in a rolling upgrade.
+func TestRefusedWritesHoldNoWatcherUp(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	e.needsProxy()

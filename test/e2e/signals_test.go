@@ -16,7 +16,7 @@ import (
 	"nodekeeper.dev/test/programs"
 )
 
-func TestProgramsEndAmidWorkWhenTheyAreTold(t *testing.T) {
+func TestProgramsEndAmidWorkOnASignal(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	for range 2 {
@@ -99,8 +99,8 @@ func TestWorkOfAKilledProcessorIsTakenOver(t *testing.T) {
 	assert.True(t, done, "%s took over node %s", survivor.Identity, held)
 }
 
-// killAmidWork starts a processor, kills it while it holds the lock of a node that has transactions,
-// and returns it and the node.
+// killAmidWork starts a processor, kills it while it holds the lock of a node that has
+// transactions, and returns it and the node.
 func (e *env) killAmidWork() (killed *programs.Program, held string) {
 	e.t.Helper()
 	for range 10 {

@@ -22,7 +22,7 @@ type badStart struct {
 }
 
 //nolint:tparallel // its parts share the cluster, one after the other
-func TestProgramsThatCannotStartSayWhy(t *testing.T) {
+func TestProgramsThatCannotStartReportWhy(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	for _, program := range []string{"watcher", "processor"} {
@@ -38,19 +38,19 @@ func TestProgramsThatCannotStartSayWhy(t *testing.T) {
 }
 
 //nolint:tparallel // its parts share the cluster, one after the other
-func TestWebhookThatCannotStartSaysWhy(t *testing.T) {
+func TestWebhookThatCannotStartReportsWhy(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	w := e.webhooks()
 	absent := e.prefix + "absent"
 	for name, tc := range map[string]badStart{
-		"without its Secret":          {args: []string{"--certificate-secret=" + absent}, want: "run kubectl create secret generic " + absent + " -n " + w.Namespace},
-		"without another's Secret":    {args: []string{"--certificate-secret=" + absent, "--rotate-certificate=false"}, want: "check the Certificate of cert-manager"},
-		"for a Service nobody asks":   {args: []string{"--service=other"}, want: "does not send requests to Service " + w.Namespace + "/other: correct its clientConfig.service"},
-		"without a port":              {args: []string{"--webhook-bind-address=:0"}, want: "give a port from 1 to 65535"},
-		"with an unreadable pattern":  {args: []string{"--hold-back=a*b"}, want: "--hold-back: "},
-		"with a pattern of the queue": {args: []string{"--hold-back=annotation:a"}, want: "has a colon"},
-		"with an empty name":          {args: []string{"--webhook-configuration="}, want: "--webhook-configuration is empty"},
+		"without its Secret":             {args: []string{"--certificate-secret=" + absent}, want: "run kubectl create secret generic " + absent + " -n " + w.Namespace},
+		"without another's Secret":       {args: []string{"--certificate-secret=" + absent, "--rotate-certificate=false"}, want: "check the Certificate of cert-manager"},
+		"for a Service without requests": {args: []string{"--service=other"}, want: "does not send requests to Service " + w.Namespace + "/other: correct its clientConfig.service"},
+		"without a port":                 {args: []string{"--webhook-bind-address=:0"}, want: "give a port from 1 to 65535"},
+		"with an unreadable pattern":     {args: []string{"--hold-back=a*b"}, want: "--hold-back: "},
+		"with a pattern of the queue":    {args: []string{"--hold-back=annotation:a"}, want: "has a colon"},
+		"with an empty name":             {args: []string{"--webhook-configuration="}, want: "--webhook-configuration is empty"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			tc.args = append(w.Flags(), tc.args...)
@@ -60,7 +60,7 @@ func TestWebhookThatCannotStartSaysWhy(t *testing.T) {
 }
 
 //nolint:tparallel // its parts share the cluster, one after the other
-func TestProgramsWithoutPermissionSayWhatIsMissing(t *testing.T) {
+func TestProgramsReportTheirMissingPermissions(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	e.createNamespaces()
@@ -88,7 +88,7 @@ func (e *env) badStarts() map[string]badStart {
 	require.NoError(e.t, err)
 	e.t.Cleanup(func() { assert.NoError(e.t, busy.Close()) })
 	address := busy.Addr().String()
-	nobodyListens := e.kubeconfigWith(func(cfg *clientcmdapi.Config) {
+	unreachable := e.kubeconfigWith(func(cfg *clientcmdapi.Config) {
 		for _, cluster := range cfg.Clusters {
 			cluster.Server = "https://" + freeAddress(e.t)
 		}
@@ -103,7 +103,7 @@ func (e *env) badStarts() map[string]badStart {
 		"with no namespace name":     {args: []string{"--metadata-namespace=A_B"}, want: `--metadata-namespace "A_B"`},
 		"with an unusable identity":  {args: []string{"--identity=A_B"}, want: `--identity "A_B"`},
 		"without its kubeconfig":     {kubeconfig: filepath.Join(e.t.TempDir(), "missing"), want: "reading the kubeconfig"},
-		"without an API server":      {kubeconfig: nobodyListens, want: "cannot reach the API server at https://127.0.0.1"},
+		"without an API server":      {kubeconfig: unreachable, want: "cannot reach the API server at https://127.0.0.1"},
 		"without any right":          {kubeconfig: e.kubeconfigOf(nil), want: "may not get namespaces, nor get nodes"},
 		"without its namespaces":     {kubeconfig: mayNotCreate, args: []string{"--transaction-namespace=" + e.name("absent")}, want: "kubectl create namespace " + e.name("absent")},
 		"on a busy metrics address":  {args: []string{"--metrics-bind-address=" + address}, want: "address already in use"},

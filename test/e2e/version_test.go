@@ -15,10 +15,10 @@ import (
 	"nodekeeper.dev/test/repository"
 )
 
-// TestEveryProgramTellsItsVersion checks that make stamps the programs it builds. It only runs
+// TestEveryProgramPrintsItsVersion checks that make stamps the programs it builds. It only runs
 // programs in bin that are built from a directory cmd: the demo and other tools also write files
 // there.
-func TestEveryProgramTellsItsVersion(t *testing.T) {
+func TestEveryProgramPrintsItsVersion(t *testing.T) {
 	t.Parallel()
 	root, err := repository.Root()
 	require.NoError(t, err)

@@ -57,7 +57,7 @@ func TestProgramsWaitForTheirCluster(t *testing.T) {
 	e.settle()
 }
 
-func TestProgramThatWaitsEndsWhenItIsTold(t *testing.T) {
+func TestProgramThatWaitsEndsOnASignal(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	p := e.start("processor", e.kubeconfigAs(e.prefix+"nobody"), "--wait-for-cluster")

@@ -266,9 +266,9 @@ func TestKubeletGetsTheRestWithTheRemovalOfTheTaint(t *testing.T) {
 	}
 }
 
-// TestWebhookThatFailsHoldsUpNobody also checks that the processors do the work that the webhook
+// TestFailingWebhookHoldsNoNodeUp also checks that the processors do the work that the webhook
 // did not.
-func TestWebhookThatFailsHoldsUpNobody(t *testing.T) {
+func TestFailingWebhookHoldsNoNodeUp(t *testing.T) {
 	t.Parallel()
 	freeze := func(w *site, p *programs.Program) { require.NoError(w.t, p.Freeze(w.t.Context())) }
 	thaw := func(w *site, p *programs.Program) { require.NoError(w.t, p.Signal(syscall.SIGCONT)) }

@@ -185,9 +185,9 @@ func TestWebhookWithAnotherModeDecidesNothing(t *testing.T) {
 	}
 }
 
-// TestNodeWhoseLabelsEndItsSelectionIsNotGated covers a request that matches the selector, while
+// TestNodeThatItsLabelsDeselectIsNotGated covers a request that matches the selector, while
 // the Node with its saved labels does not.
-func TestNodeWhoseLabelsEndItsSelectionIsNotGated(t *testing.T) {
+func TestNodeThatItsLabelsDeselectIsNotGated(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	w, p := e.watcher(), e.processor()

@@ -51,7 +51,7 @@ func TestProtectedNodesKeepWithheldLabels(t *testing.T) {
 			e.register(name, "", "a")
 			e.restored(name, labelSet{"rack": "r8", worker: "", tenant: "a"})
 		},
-		"waiting, and says so while it is deleted": func(name string) {
+		"waiting, and identified while it is deleted": func(name string) {
 			e.register(name, "", "")
 			e.restored(name, labelSet{"rack": "r7"})
 			e.protected(name)
@@ -65,7 +65,7 @@ func TestProtectedNodesKeepWithheldLabels(t *testing.T) {
 			e.register(name, "", "a")
 			e.restored(name, labelSet{"rack": "r7", worker: ""})
 		},
-		"waiting, and says another while it is deleted": func(name string) {
+		"waiting, and identified as another while it is deleted": func(name string) {
 			e.register(name, "", "")
 			e.restored(name, labelSet{"rack": "r7"})
 			e.protected(name)

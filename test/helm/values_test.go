@@ -81,7 +81,7 @@ func TestImages(t *testing.T) {
 	}
 }
 
-func TestPodsAreWhereTheValuesSay(t *testing.T) {
+func TestPodsRunWhereTheValuesRequest(t *testing.T) {
 	for name, d := range deployments(t, `{admission: {enabled: true}, nodeSelector: {pool: system}, podAnnotations: {a: "1"},
 		tolerations: [{key: dedicated, operator: Exists}], image: {pullPolicy: Always, pullSecrets: [{name: registry}]}, commonLabels: {team: x}}`) {
 		pod := d.Spec.Template
@@ -95,8 +95,9 @@ func TestPodsAreWhereTheValuesSay(t *testing.T) {
 	}
 }
 
-// TestPodsAreScheduledAsTheValuesSay: a constraint of the user's own has the user's own selector.
-func TestPodsAreScheduledAsTheValuesSay(t *testing.T) {
+// TestPodsAreScheduledAsTheValuesRequest: a constraint of the user's own has the user's own
+// selector.
+func TestPodsAreScheduledAsTheValuesRequest(t *testing.T) {
 	for name, d := range deployments(t, `{admission: {enabled: true}, priorityClassName: "123", affinity: {podAntiAffinity: {preferredDuringSchedulingIgnoredDuringExecution: []}},
 		topologySpreadConstraints: [{topologyKey: rack, maxSkew: 2, whenUnsatisfiable: DoNotSchedule},
 			{topologyKey: row, maxSkew: 1, whenUnsatisfiable: DoNotSchedule, matchLabelKeys: []},
@@ -164,7 +165,7 @@ func TestNamespacesCanHaveOtherNames(t *testing.T) {
 	assert.Contains(t, notes, "--membership-namespace=programs --transaction-namespace=1234 --metadata-namespace=saved")
 }
 
-func TestNotesSayThatSavedLabelsStay(t *testing.T) {
+func TestNotesMentionThatSavedLabelsStay(t *testing.T) {
 	c := load(t)
 	_, notes, err := helm.Render(t.Context(), c, compared, nil)
 	require.NoError(t, err)

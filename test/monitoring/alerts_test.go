@@ -19,7 +19,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-func TestHealthyClusterAlertsNobody(t *testing.T) {
+func TestHealthyClusterRaisesNoAlert(t *testing.T) {
 	for _, p := range products() {
 		t.Run(p.name, func(t *testing.T) {
 			for minute, names := range p.firing(t, p.healthy) {
@@ -29,7 +29,7 @@ func TestHealthyClusterAlertsNobody(t *testing.T) {
 	}
 }
 
-func TestEveryAlertTellsOfItsTroubleAndNoOtherDoes(t *testing.T) {
+func TestEachTroubleRaisesItsAlertOnly(t *testing.T) {
 	for _, p := range products() {
 		t.Run(p.name, func(t *testing.T) {
 			assert.ElementsMatch(t, slices.Collect(maps.Keys(p.alerts(t))), slices.Collect(maps.Keys(p.changes)), "the alerts that are tested")
@@ -48,7 +48,8 @@ func TestEveryAlertTellsOfItsTroubleAndNoOtherDoes(t *testing.T) {
 	}
 }
 
-// firing evaluates the rules each minute for three hours and returns the names of the alerts that fire.
+// firing evaluates the rules each minute for three hours and returns the names of the alerts that
+// fire.
 func (p product) firing(t *testing.T, series map[string]string) [][]string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "rules.yaml")

@@ -24,13 +24,13 @@ var promql = parser.NewParser(parser.Options{})
 // product has alerts and a dashboard of its own.
 type product struct {
 	name string
-	// deploy is the directory of its monitoring, runbook the page of its alerts, and picture that of its
-	// dashboard, from the root of the repository.
+	// deploy is the directory of its monitoring, runbook the page of its alerts, and picture that
+	// of its dashboard, from the root of the repository.
 	deploy, runbook, picture string
 	// metrics matches the metrics that its programs have.
 	metrics *regexp.Regexp
-	// healthy is what Prometheus scrapes where all is well, and changes are other samples of some series by
-	// the alert that they cause.
+	// healthy is what Prometheus scrapes where all is well, and changes are other samples of some
+	// series by the alert that they cause.
 	healthy map[string]string
 	changes map[string]map[string]string
 }
@@ -126,7 +126,7 @@ func TestPodMonitorIsOneOfTheOperator(t *testing.T) {
 	}
 }
 
-func TestEveryAlertSaysWhatToDo(t *testing.T) {
+func TestEveryAlertHasARunbook(t *testing.T) {
 	for _, p := range products() {
 		t.Run(p.name, func(t *testing.T) {
 			sections := slices.DeleteFunc(strings.Split(string(file(t, p.runbook)), "\n"), func(line string) bool { return !strings.HasPrefix(line, "#") })

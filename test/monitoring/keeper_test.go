@@ -17,8 +17,9 @@ var keeper = product{
 	healthy: healthyKeeper, changes: changesOfKeeper,
 }
 
-// healthyKeeper is a cluster with two watchers, two processors and two webhooks in which labels are saved and restored. Samples are one minute apart, in
-// the notation of promtool: start+step x times.
+// healthyKeeper is a cluster with two watchers, two processors and two webhooks in which labels are
+// saved and restored. Samples are one minute apart, in the notation of promtool: start+step x
+// times.
 var healthyKeeper = map[string]string{
 	`nodekeeper_build_info{program="watcher",pod="w0"}`:                              "1+0x180",
 	`nodekeeper_build_info{program="processor",pod="p0"}`:                            "1+0x180",
@@ -47,8 +48,8 @@ var healthyKeeper = map[string]string{
 	`nodekeeper_webhook_requests_total{pod="h0",result="uncertain"}`:                 "0+0x180",
 }
 
-// changesOfKeeper are the failures, by the alert that reports each: other samples, or none, of some series
-// from the healthy cluster.
+// changesOfKeeper are the failures, by the alert that reports each: other samples, or none, of some
+// series from the healthy cluster.
 var changesOfKeeper = map[string]map[string]string{
 	"NodekeeperTransactionStuck":          {`nodekeeper_oldest_pending_transaction_age_seconds{pod="p0"}`: "0+60x180"},
 	"NodekeeperEventNotRecorded":          {`nodekeeper_oldest_unrecorded_event_age_seconds{pod="w0"}`: "0+60x180"},
@@ -78,8 +79,8 @@ func TestWebhookWithoutACertificateAlerts(t *testing.T) {
 	assert.Equal(t, []string{"NodekeeperWebhookCertificateExpires"}, all[len(all)-1])
 }
 
-// TestClusterWithoutWebhooksAlertsNobody: they are optional.
-func TestClusterWithoutWebhooksAlertsNobody(t *testing.T) {
+// TestClusterWithoutWebhooksRaisesNoAlert: they are optional.
+func TestClusterWithoutWebhooksRaisesNoAlert(t *testing.T) {
 	series := maps.Clone(healthyKeeper)
 	maps.DeleteFunc(series, func(one, _ string) bool { return strings.HasPrefix(one, "nodekeeper_webhook_") })
 	for minute, names := range keeper.firing(t, series) {

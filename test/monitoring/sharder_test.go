@@ -9,17 +9,17 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// sharder is the sharder. TestMetricsOfTheSharder in sharding/test/program looks for its metrics at the
-// program.
+// sharder is the sharder. TestMetricsOfTheSharder in sharding/test/program looks for its metrics at
+// the program.
 var sharder = product{
 	name: "sharder", deploy: "sharding/deploy/monitoring", runbook: "sharding/docs/alerts.md", picture: "sharding/docs/pictures/dashboard.svg",
 	metrics: regexp.MustCompile(`^(nodekeeper_build_info|leader_election_master_status|(sharder|shard|process|rest_client)_[a-z_]+)$`),
 	healthy: healthySharder, changes: changesOfSharder,
 }
 
-// healthySharder is a cluster with two sharders, the first of which leads, and a ring with three shards.
-// One of these dies and is replaced. Samples are one minute apart. A condition has a series for
-// each reason, and Prometheus has only the last one.
+// healthySharder is a cluster with two sharders, the first of which leads, and a ring with three
+// shards. One of these dies and is replaced. Samples are one minute apart. A condition has a series
+// for each reason, and Prometheus has only the last one.
 var healthySharder = map[string]string{
 	`nodekeeper_build_info{program="sharder",pod="s0"}`:                                                   "1+0x180",
 	`nodekeeper_build_info{program="sharder",pod="s1"}`:                                                   "1+0x180",
@@ -67,14 +67,14 @@ var changesOfSharder = map[string]map[string]string{
 	"SharderCertificateExpires": {`sharder_webhook_certificate_expiry_timestamp_seconds{pod="s1"}`: "260000+0x180"},
 }
 
-// TestSharderThatNobodyScrapesIsMissing: the rest of the series is gone, too.
-func TestSharderThatNobodyScrapesIsMissing(t *testing.T) {
+// TestSharderWithoutScrapesIsMissing: the rest of the series is gone, too.
+func TestSharderWithoutScrapesIsMissing(t *testing.T) {
 	all := sharder.firing(t, map[string]string{`nodekeeper_build_info{program="sharder",pod="s0"}`: "1+0x60 stale _x119"})
 	assert.Equal(t, []string{"NoSharder"}, all[len(all)-1])
 }
 
-// TestSharderWithoutElectionOrWebhooksAlertsNobody: both are optional.
-func TestSharderWithoutElectionOrWebhooksAlertsNobody(t *testing.T) {
+// TestSharderWithoutElectionOrWebhooksRaisesNoAlert: both are optional.
+func TestSharderWithoutElectionOrWebhooksRaisesNoAlert(t *testing.T) {
 	series := maps.Clone(healthySharder)
 	maps.DeleteFunc(series, func(one, _ string) bool {
 		return strings.HasPrefix(one, "leader_election_") || strings.HasPrefix(one, "sharder_webhook_")

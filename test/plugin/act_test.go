@@ -59,7 +59,7 @@ func TestWhatPeopleSaveWaitsForNothing(t *testing.T) {
 	e.saved("node-1", of("node-1", "r1"))
 }
 
-func TestByHandSaysIfNobodyAppliesIt(t *testing.T) {
+func TestCommandsWarnIfNoProcessorRuns(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	e.create("node-1", of("node-1", "r1"))
@@ -79,10 +79,10 @@ func TestForgetAsksAndIsConditional(t *testing.T) {
 	e.start("processor")
 	e.create("node-1", of("node-1", "r1"))
 	e.must("save", "node-1")
-	for stdin, says := range map[string]string{"": "give --yes", "n\n": "aborted", "\n": "aborted"} {
+	for stdin, message := range map[string]string{"": "give --yes", "n\n": "aborted", "\n": "aborted"} {
 		r := e.runWith(stdin, "forget", "node-1")
 		assert.Equal(t, 1, r.code)
-		assert.Contains(t, r.stderr, says)
+		assert.Contains(t, r.stderr, message)
 	}
 	assert.Contains(t, e.fails("forget", "node-1", "node-2", "--yes"), `no labels are saved for node "node-2"`)
 	e.must("forget", "node-1", "--yes", "--dry-run=server")
@@ -116,8 +116,8 @@ func TestPruneLeavesWhatIsNotJustAway(t *testing.T) {
 	assert.Contains(t, e.refuses("prune"), "older-than")
 	assert.Contains(t, e.refuses("prune", "--older-than=soon"), "older-than")
 	assert.Contains(t, e.run("prune", "--older-than=1d", "--yes").stderr, "No node has been away")
-	told := e.must("prune", "--older-than=0s", "--yes")
-	assert.Equal(t, "node/away forgotten\nnode/locked kept: a processor is working on it\n", told)
+	printed := e.must("prune", "--older-than=0s", "--yes")
+	assert.Equal(t, "node/away forgotten\nnode/locked kept: a processor is working on it\n", printed)
 	assert.Nil(t, e.record(t, "away"))
 	for _, name := range []string{"locked", "live", "pending"} {
 		assert.NotNil(t, e.record(t, name), name)
@@ -151,9 +151,9 @@ func TestRetryOfWhatIsStillMalformedChangesNothing(t *testing.T) {
 	assert.NotContains(t, e.run("status").stdout, "stuck")
 }
 
-// TestDeletionThatWaitsForNobody checks that a node counts as stuck if it cannot be deleted because
+// TestDeletionWithoutAProcessor checks that a node counts as stuck if it cannot be deleted because
 // no processor protects nodes any more.
-func TestDeletionThatWaitsForNobody(t *testing.T) {
+func TestDeletionWithoutAProcessor(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	e.start("processor")
@@ -195,8 +195,8 @@ func TestGateThatIsClosedLaterIsNotAsOldAsItsNode(t *testing.T) {
 	}
 }
 
-// TestGateThatNobodyOpens checks that such a gate is reported as stuck, and not as a restore.
-func TestGateThatNobodyOpens(t *testing.T) {
+// TestGateWithoutAProcessor checks that such a gate is reported as stuck, and not as a restore.
+func TestGateWithoutAProcessor(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	e.start("watcher")
@@ -219,9 +219,9 @@ func TestGateThatNobodyOpens(t *testing.T) {
 	}, "it is opened")
 }
 
-// TestGateWithoutItsMarker checks that status names such a Node, which no processor opens by itself,
-// with the command that lets one open it. A Node with other taints is well, and so is a Node that
-// has just got the startup taint.
+// TestGateWithoutItsMarker checks that status names such a Node, which no processor opens by
+// itself, with the command that lets one open it. A Node with other taints is well, and so is a
+// Node that has just got the startup taint.
 func TestGateWithoutItsMarker(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -280,10 +280,10 @@ func TestUnreadableRecord(t *testing.T) {
 	e.saved("node-1", of("node-1", "r1"))
 }
 
-func TestErrorsSayWhatToDo(t *testing.T) {
+func TestErrorsNameTheRemedy(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	for says, args := range map[string][]string{
+	for message, args := range map[string][]string{
 		"give the name of one node: kubectl nodekeeper show NODE": {"show"},
 		"see kubectl nodekeeper list --help":                      {"list", "--xyz"},
 		"--state=gone is not known: use unreadable, restoring":    {"list", "--state=gone"},
@@ -294,7 +294,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		"--dry-run=yes is not known: use none, client, server":    {"save", "--all", "--dry-run=yes"},
 		`no command "stat": did you mean status?`:                 {"stat"},
 	} {
-		assert.Contains(t, e.refuses(args...), says, strings.Join(args, " "))
+		assert.Contains(t, e.refuses(args...), message, strings.Join(args, " "))
 	}
 	assert.Contains(t, e.fails("show", "node-0"), "see kubectl nodekeeper list")
 	assert.Contains(t, e.fails("list", "--request-timeout=1ns"), "The API server does not answer")

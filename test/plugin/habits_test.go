@@ -102,8 +102,8 @@ func TestListGoesOnWithWatch(t *testing.T) {
 	e.stop(p)
 }
 
-// TestExplainTellsTheStoryOfANode also covers the events that programs have reported.
-func TestExplainTellsTheStoryOfANode(t *testing.T) {
+// TestExplainPrintsTheHistoryOfANode also covers the events that programs have reported.
+func TestExplainPrintsTheHistoryOfANode(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	w, p := e.start("watcher"), e.start("processor")

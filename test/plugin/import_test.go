@@ -99,7 +99,7 @@ func TestImportRefusesWhatIsNoRecord(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	const good = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: node-1}\ndata: {labels_restored: \"5\", rack: r1}\n"
-	for content, says := range map[string]string{
+	for content, message := range map[string]string{
 		"":     "there is no record in it",
 		"a: [": "document 1",
 		"kind: Pod\napiVersion: v1\nmetadata: {name: a}\n": "is not a record",
@@ -110,7 +110,7 @@ func TestImportRefusesWhatIsNoRecord(t *testing.T) {
 	} {
 		r := e.runWith(content, "import", "-")
 		assert.Equal(t, 1, r.code, content)
-		assert.Contains(t, r.stderr, says)
+		assert.Contains(t, r.stderr, message)
 	}
 	assert.Contains(t, e.fails("import", "/none"), "/none")
 	assert.Empty(t, e.must("export"), "nothing is stored")
@@ -145,9 +145,9 @@ func TestImportMovesToAnotherCluster(t *testing.T) {
 	}
 	assert.Contains(t, e.fails("import", e.file(exported)), "owned, there")
 	e.lose("there")
-	told := e.must("import", e.file(exported), "--overwrite")
+	printed := e.must("import", e.file(exported), "--overwrite")
 	for _, line := range []string{"node/later imported", "node/owned replaced", "node/there imported", "node/there restored", "node/owned restored"} {
-		assert.Contains(t, told, line)
+		assert.Contains(t, printed, line)
 	}
 	for _, name := range []string{"there", "owned"} {
 		e.restored(name, of(name, "r1"))

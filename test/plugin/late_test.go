@@ -67,7 +67,7 @@ func TestSetDoesNotOvertakeWhatAWatcherHasSeen(t *testing.T) {
 	assert.Equal(t, want, e.record(t, "node-1").Labels)
 }
 
-func TestSetOfANodeWhoseEndNobodySawNeedsAFlag(t *testing.T) {
+func TestSetOfANodeWithAnUnseenEndNeedsAFlag(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	e.start("processor")
@@ -161,9 +161,9 @@ func TestImportOntoANodeWithTheMarkerOfThatVersion(t *testing.T) {
 	e.label("node-1", "oops")
 	e.must("save", "node-1")
 
-	told := e.must("import", backup, "--overwrite")
-	assert.Contains(t, told, "node/node-1 replaced")
-	assert.Contains(t, told, "node/node-1 restored")
+	printed := e.must("import", backup, "--overwrite")
+	assert.Contains(t, printed, "node/node-1 replaced")
+	assert.Contains(t, printed, "node/node-1 restored")
 	own, _ := e.node(t, "node-1")
 	assert.Equal(t, of("node-1", "r1"), own)
 	require.NoError(t, e.client.Patch(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}},
@@ -173,7 +173,7 @@ func TestImportOntoANodeWithTheMarkerOfThatVersion(t *testing.T) {
 }
 
 // Other products create ConfigMaps in every namespace, and have Leases.
-func TestForeignObjectsAreNobodysBusiness(t *testing.T) {
+func TestForeignObjectsAreIgnored(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	e.start("processor")

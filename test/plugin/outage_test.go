@@ -15,10 +15,10 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// TestPageSaysThatItIsCutOff checks the page while the API server refuses connections: it warns
+// TestPageReportsThatItIsCutOff checks the page while the API server refuses connections: it warns
 // that its contents may be outdated, and reports no replica as unready just because it cannot see
 // it. It recovers by itself.
-func TestPageSaysThatItIsCutOff(t *testing.T) {
+func TestPageReportsThatItIsCutOff(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	e.start("watcher")
@@ -59,9 +59,9 @@ func TestPageSaysThatItIsCutOff(t *testing.T) {
 	p.close()
 }
 
-// TestWatchesSayThatTheyAreCutOff checks the commands that watch: while the API server refuses
+// TestWatchesReportThatTheyAreCutOff checks the commands that watch: while the API server refuses
 // connections, also from their start, they report it once, and later that they have recovered.
-func TestWatchesSayThatTheyAreCutOff(t *testing.T) {
+func TestWatchesReportThatTheyAreCutOff(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	e.create("node-1", of("node-1", "r1"))

@@ -19,10 +19,10 @@ import (
 	"nodekeeper.dev/test/kubectl"
 )
 
-// TestPageSaysWhichRightItLacks checks that without the rights to list and watch Leases, the page
-// reports that it has no information about the replicas, instead of reporting them as unready. It
-// shows everything else.
-func TestPageSaysWhichRightItLacks(t *testing.T) {
+// TestPageNamesTheRightThatItLacks checks that without the rights to list and watch Leases, the
+// page reports that it has no information about the replicas, instead of reporting them as unready.
+// It shows everything else.
+func TestPageNamesTheRightThatItLacks(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	e.start("watcher")

@@ -108,14 +108,14 @@ func TestSetChecksWhatItIsGiven(t *testing.T) {
 	before := e.record(t, "node-1")
 	assert.Contains(t, e.fails("set", "node-1", "rack=r2", "--overwrite"), "kubectl label node node-1")
 	e.delete("node-1")
-	for change, says := range map[string]string{
+	for change, message := range map[string]string{
 		"rack":              "give key=value",
 		"rack=a b":          "not a label value",
 		"-x=y":              "see kubectl nodekeeper set --help", // a shell parses it as a flag
 		"a/b/c=d":           "not a label key",
 		"labels_restored=1": "nodekeeper's own label",
 	} {
-		assert.Contains(t, e.refuses("set", "node-1", change), says, change)
+		assert.Contains(t, e.refuses("set", "node-1", change), message, change)
 	}
 	assert.Contains(t, e.refuses("set", "node-1"), "give what to change")
 	assert.Contains(t, e.refuses("set", "node-1", "rack-", "rack=r2"), "both set and removed")
@@ -138,9 +138,9 @@ func TestSetDoesNotGuessWhetherAnyoneWatches(t *testing.T) {
 	require.NoError(t, e.client.Create(t.Context(), released), "what a watcher of a former release has left")
 	right := e.Flags[2]
 	e.Flags[2] = "--membership-namespace=elsewhere"
-	says := e.fails("set", "node-1", "note=x")
-	assert.Contains(t, says, `no replica has a Lease in namespace "elsewhere"`)
-	assert.Contains(t, says, "--ignore-missing-end")
+	message := e.fails("set", "node-1", "note=x")
+	assert.Contains(t, message, `no replica has a Lease in namespace "elsewhere"`)
+	assert.Contains(t, message, "--ignore-missing-end")
 	assert.NotContains(t, e.record(t, "node-1").Labels, "note")
 	e.create("node-1", nil)
 	assert.Contains(t, e.fails("restore", "node-1"), `no replica has a Lease in namespace "elsewhere"`)

@@ -21,12 +21,12 @@ import (
 func (e *env) replica(name, service, text string) {
 	e.t.Helper()
 	now := metav1.NewMicroTime(time.Now())
-	said := set{settings.Annotation: text, settings.VersionAnnotation: "v-" + name}
+	published := set{settings.Annotation: text, settings.VersionAnnotation: "v-" + name}
 	if text == "" {
-		said = nil
+		published = nil
 	}
 	require.NoError(e.t, e.client.Create(e.t.Context(), &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Namespace: e.members, Name: name, Labels: set{ring.Label: service}, Annotations: said},
+		ObjectMeta: metav1.ObjectMeta{Namespace: e.members, Name: name, Labels: set{ring.Label: service}, Annotations: published},
 		Spec:       coordinationv1.LeaseSpec{HolderIdentity: &name, LeaseDurationSeconds: new(int32(600)), AcquireTime: &now, RenewTime: &now},
 	}))
 }
@@ -42,7 +42,7 @@ func (e *env) owed() {
 	e.create(name, set{"rack": "r9", "own": "x", "state.example.com/ready": "yes"})
 }
 
-func TestForecastsGoByWhatTheServersRunWith(t *testing.T) {
+func TestForecastsFollowTheSettingsOfTheServers(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	e.start("processor", "--restore-mode=merge", "--live-labels=rack", "--ignore-labels=state.example.com/*")
@@ -69,7 +69,7 @@ func TestForecastsGoByWhatTheServersRunWith(t *testing.T) {
 	assert.Contains(t, e.fails("set", "node-1", "state.example.com/ready=no", "--ignore-missing-end"), `label "state.example.com/ready" is ignored`)
 }
 
-func TestForecastSaysIfItDoesNotKnowTheSettings(t *testing.T) {
+func TestForecastReportsUnknownSettings(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	p := e.start("processor", "--restore-mode=merge", "--live-labels=rack")
@@ -101,7 +101,7 @@ func TestForecastSaysIfItDoesNotKnowTheSettings(t *testing.T) {
 	assert.NotContains(t, r.stdout, "own")
 }
 
-func TestForecastSaysIfTheServersDiffer(t *testing.T) {
+func TestForecastReportsThatTheServersDiffer(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	p := e.start("processor")
@@ -127,9 +127,9 @@ func TestForecastSaysIfTheServersDiffer(t *testing.T) {
 	assert.Equal(t, "Note: watchers and processors differ in ignore-labels, and should not.\n", e.run("diff", "node-1").stderr)
 }
 
-// TestForecastOfAUserWhoMayNotSeeTheServers has a user who may read records and transactions, but
+// TestForecastWithoutTheRightToReadTheServers has a user who may read records and transactions, but
 // not Leases.
-func TestForecastOfAUserWhoMayNotSeeTheServers(t *testing.T) {
+func TestForecastWithoutTheRightToReadTheServers(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	e.start("processor")
@@ -161,9 +161,9 @@ func TestVersionsOfThePluginAndOfTheServers(t *testing.T) {
 	e.start("processor")
 	assert.Equal(t, "Plugin:         "+built+"\nWatchers:       "+built+"\nProcessors:     "+built+"\n", e.must("version"))
 	e.replica("other", "processor", `{}`)
-	told := e.must("version")
-	assert.Contains(t, told, built+" (1)")
-	assert.Contains(t, told, "v-other (1)")
+	printed := e.must("version")
+	assert.Contains(t, printed, built+" (1)")
+	assert.Contains(t, printed, "v-other (1)")
 	assert.Equal(t, built, e.must("version", "-o", "jsonpath={.client.version}"))
 	assert.Contains(t, e.must("version", "-o", "json"), `"version": "v-other"`)
 	r := e.run("version", "--server=https://127.0.0.1:1")

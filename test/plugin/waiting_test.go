@@ -54,7 +54,7 @@ func (e *env) lock(name, holder string, renewed, lasts time.Duration) {
 	}))
 }
 
-func TestShowSaysThatNoProcessorIsReady(t *testing.T) {
+func TestShowReportsThatNoProcessorIsReady(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	e.create("node-1", of("node-1", "r1"))
@@ -72,7 +72,7 @@ func TestShowSaysThatNoProcessorIsReady(t *testing.T) {
 	assert.NotContains(t, e.must("show", "node-1", "-o", "yaml"), "waiting")
 }
 
-func TestShowSaysWhoHoldsTheLock(t *testing.T) {
+func TestShowNamesTheHolderOfTheLock(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	e.start("processor")
@@ -87,7 +87,7 @@ func TestShowSaysWhoHoldsTheLock(t *testing.T) {
 	assert.Regexp(t, `^locked by somebody for \d+s; the owner on the ring is processor-1$`, text)
 }
 
-func TestShowSaysThatASaveWaitsForItsBatchPeriod(t *testing.T) {
+func TestShowReportsThatASaveWaitsForItsBatchPeriod(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	e.start("processor", "--save-delay=1h")
@@ -167,7 +167,7 @@ func savedLines(log string) string {
 	return saved.String()
 }
 
-func TestShowSaysThatARestoreIsRefused(t *testing.T) {
+func TestShowReportsThatARestoreIsRefused(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	e.start("watcher")
@@ -222,7 +222,7 @@ func (e *env) refuse(node, message string) {
 	e.delete(node)
 }
 
-func TestShowSaysThatTheRecordIsUnreadable(t *testing.T) {
+func TestShowReportsThatTheRecordIsUnreadable(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	p := e.start("processor")

@@ -149,8 +149,8 @@ func TestImportReplacesWithheldLabelsOfOtherValues(t *testing.T) {
 	e.trust("node-1", "a", set{"rack": "r1", tenant: "blue"})
 	e.must("set", "node-1", "more=x", "--ignore-missing-end")
 	require.Equal(t, set{tenant: "blue"}, e.record(t, "node-1").Withheld[0].Labels)
-	said := e.must("import", e.file(e.exportedWith("node-1", `"blue"`, `"red"`)), "--overwrite")
-	assert.NotContains(t, said, "unchanged")
+	printed := e.must("import", e.file(e.exportedWith("node-1", `"blue"`, `"red"`)), "--overwrite")
+	assert.NotContains(t, printed, "unchanged")
 	assert.Equal(t, "red", e.record(t, "node-1").All()[tenant])
 }
 
@@ -162,8 +162,8 @@ func TestImportReplacesTheMachineOfWithheldLabels(t *testing.T) {
 	e.start("processor")
 	e.trust("node-1", "old-board", set{"rack": "r1", tenant: "blue"})
 	e.must("set", "node-1", "more=x", "--ignore-missing-end")
-	said := e.must("import", e.file(e.exportedWith("node-1", "old-board", "new-board")), "--overwrite")
-	assert.NotContains(t, said, "unchanged")
+	printed := e.must("import", e.file(e.exportedWith("node-1", "old-board", "new-board")), "--overwrite")
+	assert.NotContains(t, printed, "unchanged")
 	assert.Equal(t, "new-board", e.record(t, "node-1").Withheld[0].Identity.SystemUUID)
 }
 
@@ -174,11 +174,11 @@ func TestImportGivesRestrictedLabelsToTheName(t *testing.T) {
 	e := newEnv(t)
 	e.start("processor")
 	e.trust("node-1", "a", set{"rack": "r1", worker: ""})
-	said := e.must("import", e.file(e.exportedWith("node-1", "r1", "r1")), "--overwrite")
+	printed := e.must("import", e.file(e.exportedWith("node-1", "r1", "r1")), "--overwrite")
 	e.register("node-1", "b")
 	e.must("restore", "node-1", "--ignore-missing-end")
 	own, _ := e.node(t, "node-1")
-	assert.Contains(t, own, worker, "import said: %s", said)
+	assert.Contains(t, own, worker, "import said: %s", printed)
 }
 
 // many returns restricted labels that exceed 32 KiB in total.

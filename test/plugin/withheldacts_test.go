@@ -15,7 +15,7 @@ import (
 
 const own = "node-restriction.kubernetes.io/own"
 
-func (e *env) says(name, systemUUID string) {
+func (e *env) identify(name, systemUUID string) {
 	e.t.Helper()
 	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	require.NoError(e.t, e.client.Status().Patch(e.t.Context(), n, rawMerge(`{"status":{"nodeInfo":{"systemUUID":"`+systemUUID+`"}}}`)))
@@ -105,7 +105,7 @@ func TestForgetRemovesWithheldLabelsForGood(t *testing.T) {
 	shown := e.must("show", "node-2")
 	assert.Equal(t, 3, strings.Count(shown, "reports neither providerID nor systemUUID"), shown)
 	e.must("forget", "node-2", "--yes")
-	e.says("node-2", "a")
+	e.identify("node-2", "a")
 	time.Sleep(3 * time.Second) // a check that restores nothing leaves no trace to wait for
 	e.holds("node-2", set{"rack": "r1"})
 	e.must("save", "node-2")

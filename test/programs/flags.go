@@ -45,8 +45,8 @@ func Flags(ctx context.Context, program string) (map[string]Flag, error) {
 	flags := map[string]Flag{}
 	for _, found := range helpFlag.FindAllStringSubmatch(string(help), -1) {
 		f := Flag{Name: found[1], Value: found[2], Usage: found[3]}
-		if says := usageAndDefault.FindStringSubmatch(f.Usage); says != nil {
-			f.Usage, f.Default = says[1], says[2]
+		if split := usageAndDefault.FindStringSubmatch(f.Usage); split != nil {
+			f.Usage, f.Default = split[1], split[2]
 		}
 		flags[f.Name] = f
 	}

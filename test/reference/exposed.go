@@ -31,12 +31,12 @@ var flagInText = regexp.MustCompile(`--[a-z]+[a-z=-]*[a-z]`)
 // Exposed returns a table of the metrics with a prefix that programs serve, by the name of the
 // program. A metric that a program serves only once it has happened is missing, so programs must
 // serve all of them from the start.
-func Exposed(t *testing.T, prefix string, told map[string]string) string {
+func Exposed(t *testing.T, prefix string, served map[string]string) string {
 	t.Helper()
 	all := map[string]*exposed{}
-	for _, program := range slices.Sorted(maps.Keys(told)) {
+	for _, program := range slices.Sorted(maps.Keys(served)) {
 		parser := expfmt.NewTextParser(model.UTF8Validation)
-		families, err := parser.TextToMetricFamilies(strings.NewReader(told[program]))
+		families, err := parser.TextToMetricFamilies(strings.NewReader(served[program]))
 		require.NoError(t, err)
 		for name, family := range families {
 			if strings.HasPrefix(name, prefix) {

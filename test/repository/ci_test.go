@@ -19,9 +19,9 @@ var (
 	ciVerifys = regexp.MustCompile(`checks=\$\(make --no-print-directory checks\)\n.*\$checks`)
 )
 
-// TestCIRunsWhatPeopleAreToldToMake: the targets that the README and the tutorials have people
+// TestCIRunsTheDocumentedTargets: the targets that the README and the tutorials have people
 // type.
-func TestCIRunsWhatPeopleAreToldToMake(t *testing.T) {
+func TestCIRunsTheDocumentedTargets(t *testing.T) {
 	o := newOurs(t)
 	ci := o.read(".ci", "run")
 	require.Regexp(t, ciVerifys, ci)

@@ -17,8 +17,8 @@ import (
 var (
 	// quote matches a span of code that reads like a message: three words or more.
 	quote = regexp.MustCompile("`([A-Za-z][^` ]* [^` ]+ [^`]+)`")
-	// filledIn is what a message has for a verb of its format: a name in capitals, a duration or a number, or at its end the name of a
-	// program or an object.
+	// filledIn is what a message has for a verb of its format: a name in capitals, a duration or a
+	// number, or at its end the name of a program or an object.
 	filledIn = regexp.MustCompile(`\b[A-Z]{4,}\b|\b\d+[a-z]*\b|\b(watcher|processor|nodekeeper)$`)
 	// joined is where a literal goes on in the next line.
 	joined = regexp.MustCompile(`" \+\s*"`)
@@ -28,7 +28,8 @@ var (
 // notOurs are messages of Kubernetes, and commands.
 var notOurs = regexp.MustCompile(`^(kubectl|kubelet|install|is not allowed to set the following labels)\b`)
 
-// TestTroubleshootingQuotesThePrograms: people search for what they see, so every message on the page is one of the code.
+// TestTroubleshootingQuotesThePrograms: people search for what they see, so every message on the
+// page is one of the code.
 func TestTroubleshootingQuotesThePrograms(t *testing.T) {
 	root, err := repository.Root()
 	require.NoError(t, err)
@@ -44,7 +45,7 @@ func TestTroubleshootingQuotesThePrograms(t *testing.T) {
 			return err
 		}))
 	}
-	said := verbs.ReplaceAllString(strings.ReplaceAll(joined.ReplaceAllString(code.String(), ""), `\"`, `"`), "\x00")
+	texts := verbs.ReplaceAllString(strings.ReplaceAll(joined.ReplaceAllString(code.String(), ""), `\"`, `"`), "\x00")
 	checked := 0
 	for _, line := range prose(t, filepath.Join(root, "docs", "troubleshooting.md")) {
 		for _, found := range quote.FindAllStringSubmatch(line, -1) {
@@ -54,7 +55,7 @@ func TestTroubleshootingQuotesThePrograms(t *testing.T) {
 			checked++
 			for _, part := range filledIn.Split(found[1], -1) {
 				part = strings.TrimSuffix(strings.TrimSpace(part), ":")
-				if !strings.Contains(said, part) { // whose message would print all of the code
+				if !strings.Contains(texts, part) { // whose message would print all of the code
 					assert.Fail(t, "docs/troubleshooting.md quotes a message that no program prints", found[1])
 				}
 			}

@@ -87,12 +87,12 @@ func (p *process) live(ctx context.Context) {
 			p.world.fail("%v", err)
 		}
 	}
-	p.judge(running)
+	p.assess(running)
 }
 
-// judge checks how a program ended: it must not panic, and the race detector, if enabled, must not
+// assess checks how a program ended: it must not panic, and the race detector, if enabled, must not
 // find anything.
-func (p *process) judge(ended *programs.Program) {
+func (p *process) assess(ended *programs.Program) {
 	output := ended.Output()
 	p.world.keep(ended.Identity, output)
 	for _, bad := range []string{"panic: ", "fatal error: ", "WARNING: DATA RACE"} {

@@ -66,7 +66,7 @@ func TestEveryPromiseIsBrokenByAStoryOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestWhatNobodySawIsExcused(t *testing.T) {
+func TestUnseenChangesAreExcused(t *testing.T) {
 	edit := uint64(5) // in lostChange
 	assert.Empty(t, brokenBy(lostChange(), interval{edit, edit + 1}))
 	assert.Equal(t, []error{errBrokeP1}, brokenBy(lostChange(), interval{edit + 1, edit + 1}), "the edit was seen")

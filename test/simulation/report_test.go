@@ -19,7 +19,7 @@ func report(seed uint64, m mutant, kindName, mutantName string) string {
 // maxReportLines keeps a report readable.
 const maxReportLines = 40
 
-func TestReportIsShortAndSaysHowToRepeatIt(t *testing.T) {
+func TestReportIsShortAndHasTheCommandThatRepeatsIt(t *testing.T) {
 	const name = "save: every incarnation counts"
 	m := mutants[name]
 	seed, err := explore(0, mutantSchedules, m)

@@ -47,7 +47,7 @@ func TestDemoEndsAsThePageShows(t *testing.T) {
 	}
 }
 
-func TestDemoTakesNoLongerThanThePageSays(t *testing.T) {
+func TestDemoTakesNoLongerThanThePageAllows(t *testing.T) {
 	p := &page{first: 30 * time.Minute, later: time.Minute}
 	require.NoError(t, p.checkFirst(effort{elapsed: 2 * time.Hour, busy: time.Hour}))
 	require.ErrorContains(t, p.checkFirst(effort{busy: time.Hour + 1}), "the first time")
@@ -55,7 +55,7 @@ func TestDemoTakesNoLongerThanThePageSays(t *testing.T) {
 	require.ErrorContains(t, p.checkLater(effort{elapsed: time.Minute + 1}), "once everything was built")
 }
 
-func TestPageSaysHowLongTheDemoTakes(t *testing.T) {
+func TestPageHasTheTimeOfTheDemo(t *testing.T) {
 	root, err := repository.Root()
 	require.NoError(t, err)
 	content, err := os.ReadFile(filepath.Join(root, "README.md"))

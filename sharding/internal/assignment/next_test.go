@@ -166,14 +166,14 @@ func TestChildFollowsItsController(t *testing.T) {
 		to           string
 		isMoving     bool
 	}{
-		"without a shard":                            {"", false, "web-0", "web-0", false},
-		"at another shard":                           {"web-1", false, "web-0", "web-0", false},
-		"at a dead shard":                            {"web-2", false, "web-0", "web-0", false},
-		"at the shard of its controller":             {"web-0", false, "web-0", "", false},
-		"which was a main object":                    {"web-0", true, "web-0", "web-0", false},
-		"whose controller has no shard":              {"web-0", false, "", "", true},
-		"whose controller has no shard, like itself": {"", false, "", "", true},
-		"whose controller is at a dead shard":        {"web-0", false, "web-2", "", true},
+		"without a shard":                                {"", false, "web-0", "web-0", false},
+		"at another shard":                               {"web-1", false, "web-0", "web-0", false},
+		"at a dead shard":                                {"web-2", false, "web-0", "web-0", false},
+		"at the shard of its controller":                 {"web-0", false, "web-0", "", false},
+		"which was a main object":                        {"web-0", true, "web-0", "web-0", false},
+		"with a controller without a shard":              {"web-0", false, "", "", true},
+		"with a controller without a shard, like itself": {"", false, "", "", true},
+		"with a controller at a dead shard":              {"web-0", false, "web-2", "", true},
 	} {
 		to, isMoving := nextOfChild(tc.shard, tc.hasDrain, tc.ofController, s.situation.view)
 		assert.Equal(t, tc.to, to, name)

@@ -69,8 +69,8 @@ func TestShardTakesNoObjectsBeforeItsPodIsReady(t *testing.T) {
 	assert.Len(t, clients.Actions(), 1)
 }
 
-// TestShardWhosePodIsNeverReadyJoins after ten minutes and its settle time.
-func TestShardWhosePodIsNeverReadyJoins(t *testing.T) {
+// TestShardWithAPodThatIsNeverReadyJoins after ten minutes and its settle time.
+func TestShardWithAPodThatIsNeverReadyJoins(t *testing.T) {
 	t.Parallel()
 	clients, start := fake.NewClientset(podOf(corev1.ConditionFalse)), time.Unix(1000, 0)
 	c, ring := &Controller{Pods: clients.CoreV1(), pods: map[string]map[string]*podSeen{}}, ringOfOne()
@@ -123,8 +123,8 @@ func TestManyNewShardsAreReadInTurn(t *testing.T) {
 	assert.Len(t, clients.Actions(), 3*maxPodReads)
 }
 
-// TestLeaverIsReplacedByAShardWhosePodIsReady: the others wait for leavers of their own.
-func TestLeaverIsReplacedByAShardWhosePodIsReady(t *testing.T) {
+// TestLeaverIsReplacedByAShardWithAReadyPod: the others wait for leavers of their own.
+func TestLeaverIsReplacedByAShardWithAReadyPod(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1000, 0)
 	old, _ := Next(nil, []Shard{{Name: "a", State: Ready}, {Name: "b", State: Ready}}, 0, now)

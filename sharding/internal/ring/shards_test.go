@@ -69,7 +69,7 @@ func TestTooManyShards(t *testing.T) {
 	assert.Equal(t, []string{"web-255", "web-256"}, names, "the youngest")
 }
 
-func TestShardWhoseLeaseIsGoneIsUncertain(t *testing.T) {
+func TestShardWithoutItsLeaseIsUncertain(t *testing.T) {
 	t.Parallel()
 	got, _ := ring.Shards(ring.Observation{Leases: []shardlease.Seen{seen("b", 0, shardlease.Ready, nil)}, Vanished: []string{"a", "c"}}, v1alpha1.DefaultPrefix, nil)
 	require.Len(t, got, 3)

@@ -125,7 +125,7 @@ func TestSilentShardGetsNothingNew(t *testing.T) {
 }
 
 // Otherwise new objects would be assigned to silent shards.
-func TestJoinerWaitsForNobodyWhileAllAreSilent(t *testing.T) {
+func TestJoinerWaitsForNoShardWhileAllAreSilent(t *testing.T) {
 	t.Parallel()
 	table, _ := ring.Next(nil, shards("a", ring.Ready, 0), settle, at(0))
 	next, wait := ring.Next(table, shards("a", ring.Uncertain, 0, "b", ring.Ready, 40), settle, at(40))

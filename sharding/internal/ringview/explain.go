@@ -210,9 +210,9 @@ func (q *question) explainChild(o *Ownership) {
 		}
 		return
 	case shard == "":
-		o.State, o.Why = Unassigned, fmt.Sprintf("it follows %s, which is at %s", name, orNobody(main.Shard))
+		o.State, o.Why = Unassigned, fmt.Sprintf("it follows %s, which is at %s", name, orNone(main.Shard))
 	case !q.isLive(shard):
-		o.State, o.Why = Orphaned, fmt.Sprintf("shard %s is %s; it follows %s, which is at %s", shard, q.stateOf(shard), name, orNobody(main.Shard))
+		o.State, o.Why = Orphaned, fmt.Sprintf("shard %s is %s; it follows %s, which is at %s", shard, q.stateOf(shard), name, orNone(main.Shard))
 	case shard == main.Shard && main.Drain != "":
 		o.State = Assigned
 		o.Why = fmt.Sprintf("it follows %s, which is at %s and is asked to move to %s", name, shard, main.Drain)
@@ -222,7 +222,7 @@ func (q *question) explainChild(o *Ownership) {
 		o.State = Assigned
 		o.Why = fmt.Sprintf("it has moved before %s, which is parked and goes to %s", name, shard)
 	default:
-		o.State, o.Why = Misplaced, fmt.Sprintf("it follows %s, which is at %s", name, orNobody(main.Shard))
+		o.State, o.Why = Misplaced, fmt.Sprintf("it follows %s, which is at %s", name, orNone(main.Shard))
 	}
 	o.Next = q.nextOfChild(o)
 }
@@ -247,7 +247,7 @@ func (q *question) nextOfChild(o *Ownership) string {
 	return ""
 }
 
-func orNobody(shard string) string {
+func orNone(shard string) string {
 	if shard == "" {
 		return "no shard"
 	}

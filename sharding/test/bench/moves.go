@@ -58,14 +58,14 @@ func (b *bench) moves(ctx context.Context) error {
 	for i, f := range joined {
 		b.printResult(fmt.Sprintf("round %d, s: join, release, bare client", i+1), "%.1f, %.1f, %.1f", f.took.Seconds(), released[i].took.Seconds(), bare[i].took.Seconds())
 	}
-	b.sayMoves("a second shard joins", median(joined))
-	b.sayMoves("a shard releases its Lease", median(released))
-	b.sayMoves("as many writes by a bare client as for the join", median(bare))
+	b.printMoves("a second shard joins", median(joined))
+	b.printMoves("a shard releases its Lease", median(released))
+	b.printMoves("as many writes by a bare client as for the join", median(bare))
 	b.printResult("join to bare client, ratio of the times", "%.2f", median(joined).took.Seconds()/median(bare).took.Seconds())
 	return b.used("after the moves")
 }
 
-func (b *bench) sayMoves(what string, f figure) {
+func (b *bench) printMoves(what string, f figure) {
 	b.printResult(what+": objects, s, writes for each", "%d, %.1f, %.2f", f.objects, f.took.Seconds(), f.writesEach())
 	b.printResult(what+": CPU for each object, ms: API server, etcd, sharder, shards and clients", "%s", f.cpu.per(f.objects))
 }

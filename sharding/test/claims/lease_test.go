@@ -18,10 +18,10 @@ import (
 	"nodekeeper.dev/test/controlplane"
 )
 
-// TestAPIServerTellsHowOldARenewalIs covers R8: the API server's Date header and the time of the
+// TestAPIServerReportsTheAgeOfARenewal covers R8: the API server's Date header and the time of the
 // managedFields entry that owns spec.renewTime determine the age of a renewal, independently of
 // other clocks and of later labels.
-func TestAPIServerTellsHowOldARenewalIs(t *testing.T) {
+func TestAPIServerReportsTheAgeOfARenewal(t *testing.T) {
 	t.Parallel()
 	c := adminClient(t)
 	wrong := metav1.NewMicroTime(time.Now().Add(-time.Hour)) // the shard's clock

@@ -111,10 +111,10 @@ func TestNoObjectIsSeenWithoutItsChildren(t *testing.T) {
 	}
 }
 
-// TestCachesSayHowFarTheyAre covers the basis of step 5: a cache of objects with a label reaches
-// the resourceVersion of a write that sets the label exactly when it contains that object, even if
-// other objects get the label at the same time.
-func TestCachesSayHowFarTheyAre(t *testing.T) {
+// TestCachesReportTheirResourceVersion covers the basis of step 5: a cache of objects with a label
+// reaches the resourceVersion of a write that sets the label exactly when it contains that object,
+// even if other objects get the label at the same time.
+func TestCachesReportTheirResourceVersion(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	const label = "example.com/mine"

@@ -213,8 +213,8 @@ func (x *chaos) play(duration time.Duration) {
 }
 
 // enough returns what must be exceeded for the absence of violations to be significant: pieces of
-// work, objects worked on by several, and kinds of faults. On two idle cores, there are six times as
-// many pieces of work as objects, and all objects are covered.
+// work, objects worked on by several, and kinds of faults. On two idle cores, there are six times
+// as many pieces of work as objects, and all objects are covered.
 func enough() (spans, moved, faults int) { return *objects / 10, *objects / 50, 3 }
 
 // isEnough reports whether enough has happened.
@@ -236,7 +236,7 @@ func (x *chaos) readJournals() (spans, moved int, err error) {
 
 // check asserts that no rule is broken and that enough has happened for that to be significant.
 func (x *chaos) check() {
-	sent, judged := writes(x.t, x.namespace), 0
+	sent, checked := writes(x.t, x.namespace), 0
 	for _, v := range x.all {
 		own := sentBy(sent, v.name)
 		// On a slow machine, a process can be frozen before it becomes a shard. It then joins after
@@ -245,7 +245,7 @@ func (x *chaos) check() {
 		if !hadActed {
 			continue
 		}
-		judged++
+		checked++
 		for _, w := range own {
 			isLate := w.RequestReceivedTimestamp.After(v.woken) && w.ResponseStatus.Code < 300 && !x.isReused(v.name)
 			assert.False(x.t, isLate, "%s sent %v %v at %s after it was woken at %s", v.name, w.Verb, w.ObjectRef, w.RequestReceivedTimestamp, v.woken)
@@ -256,7 +256,7 @@ func (x *chaos) check() {
 		text := err.Error()
 		assert.Fail(x.t, "R32 is broken", "%.5000s", text)
 	}
-	x.t.Logf("%d processes, %d pieces of work, %d objects worked on by several, %d long freezes of shards, %v", len(x.all), spans, moved, judged, x.done)
+	x.t.Logf("%d processes, %d pieces of work, %d objects worked on by several, %d long freezes of shards, %v", len(x.all), spans, moved, checked, x.done)
 	for _, what := range slices.Sorted(maps.Keys(x.done)) {
 		x.t.Logf("%s: %d", what, x.done[what])
 	}

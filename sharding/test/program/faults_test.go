@@ -50,8 +50,8 @@ func TestLabelsThatCannotBeWrittenDelayNothing(t *testing.T) {
 	assert.NotContains(t, c.stored(t, "web-0").Labels, prefix.StateLabel())
 }
 
-// TestRingWhoseLeasesCannotBeListedSaysSo covers a part of R36. Other rings are not delayed.
-func TestRingWhoseLeasesCannotBeListedSaysSo(t *testing.T) {
+// TestRingReportsThatItsLeasesCannotBeListed covers a part of R36. Other rings are not delayed.
+func TestRingReportsThatItsLeasesCannotBeListed(t *testing.T) {
 	t.Parallel()
 	c := newSite(t)
 	other := *c
@@ -105,8 +105,8 @@ func TestShardThatTheWatchDoesNotShowStays(t *testing.T) {
 }
 
 // TestSharderThatCannotRenewEnds covers a part of R37: a leader ends that could not renew its Lease
-// for four seconds, since another replica may lead now. Kubernetes starts it again, as the candidate
-// of this test does.
+// for four seconds, since another replica may lead now. Kubernetes starts it again, as the
+// candidate of this test does.
 func TestSharderThatCannotRenewEnds(t *testing.T) {
 	t.Parallel()
 	c := newSite(t)

@@ -73,8 +73,8 @@ func (c *cluster) permit() {
 	)
 }
 
-// stolen returns a client with a token of the shards' service account that is bound to a new pod, or
-// to none.
+// stolen returns a client with a token of the shards' service account that is bound to a new pod,
+// or to none.
 func (c *cluster) stolen(pod string) client.Client {
 	c.t.Helper()
 	request := &authenticationv1.TokenRequest{}
@@ -198,9 +198,9 @@ func TestFenceRefusesOtherShards(t *testing.T) {
 	}
 }
 
-// TestFenceCannotTell names what R34 does not cover: a scale has no labels, and a new object no
-// shard.
-func TestFenceCannotTell(t *testing.T) {
+// TestFenceWithoutEvidence names what R34 does not cover: a scale has no labels, and a new object
+// no shard.
+func TestFenceWithoutEvidence(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	c.permit()
@@ -249,7 +249,8 @@ func (c *cluster) violations(t require.TestingT, policy, action string) int {
 	return n
 }
 
-// TestFenceAudits covers Audit of R34 and R35: the requests succeed, and the API server counts them.
+// TestFenceAudits covers Audit of R34 and R35: the requests succeed, and the API server counts
+// them.
 func TestFenceAudits(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

@@ -103,7 +103,7 @@ func TestSharderReadsAndReports(t *testing.T) { //nolint:tparallel // its parts 
 		assert.Greater(t, scrape(t)["sharder_patch_conflicts_total"+of(ring)], before)
 	})
 	t.Run("all metrics", func(t *testing.T) { c.hasAllMetrics(t, ring, scrape) })
-	t.Run("who is cut off ends no shard", func(t *testing.T) { c.endsNoShard(t, proxy) })
+	t.Run("a sharder that is cut off ends no shard", func(t *testing.T) { c.endsNoShard(t, proxy) })
 }
 
 // of returns the label of metrics of a ring.
