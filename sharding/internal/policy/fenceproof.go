@@ -288,10 +288,10 @@ func (c *Controller) proofOfFence(r *v1alpha1.ClusterRing, f Fence, written bool
 	return p
 }
 
-func (c *Controller) forgetFence(ring string) {
+func (c *Controller) forgetFence(of string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.fences, ring)
+	delete(c.fences, of)
 }
 
 // failFence reports why a fence is not installed, unless a retry is expected to succeed.
