@@ -31,5 +31,8 @@ var DefaultSameMachine = strings.Join([]string{
 	"katacontainers.io/kata-runtime",
 	"cc-preinstall/done",
 	"cc-postuninstall/done",
+	"kwasm.sh/kwasm-provisioned",
+	"crio-runtime",
+	"sysbox-runtime",
 	"plan.upgrade.cattle.io/*",
 }, ",")

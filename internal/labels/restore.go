@@ -162,6 +162,7 @@ var DefaultIgnored = strings.Join([]string{
 	"rebellions.ai/*-driver-upgrade-state",
 	"nvidia.com/mig.config.state", "nvidia.com/*.state",
 	"network.nvidia.com/operator.*.wait",
+	"sriovnetwork.openshift.io/device-plugin",
 	"vpc.amazonaws.com/has-trunk-attached",
 	"kubevirt.io/schedulable",
 	"kube-vip.io/has-ip",

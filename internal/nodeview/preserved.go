@@ -59,6 +59,9 @@ var NeverAnnotations = []string{
 	// A maintenance that Harvester was asked for, or has begun: https://github.com/harvester/harvester.
 	"harvesterhci.io/drain-*",
 	"harvesterhci.io/maintain-*",
+	// Whether the SR-IOV Network Operator drains the machine:
+	// https://github.com/k8snetworkplumbingwg/sriov-network-operator.
+	"sriovnetwork.openshift.io/*",
 	// The Node Readiness Controller's note that a machine has started, so that it sets no taint:
 	// https://github.com/kubernetes-sigs/node-readiness-controller.
 	"readiness.k8s.io/*",
@@ -101,13 +104,15 @@ var NeverTaints = []string{
 	"cloud.google.com/impending-node-termination",
 	"nodekeeper.dev/*",
 	// A program removes them when it is ready on the machine, which is no person's removal: Cilium,
-	// CSI drivers, cloud controllers, Deckhouse, Gardener, Nidhogg, the Node Readiness Controller.
+	// CSI drivers, cloud controllers, Deckhouse, Gardener, Nidhogg, the Node Readiness Controller,
+	// Sysbox.
 	"*/agent-not-ready",
 	"*/uninitialized",
 	"node.deckhouse.io/csi-not-bootstrapped",
 	"node.gardener.cloud/critical-components-not-ready",
 	"nidhogg.uswitch.com/*",
 	"readiness.k8s.io/*",
+	"sysbox-runtime",
 	// Repairs, drains and reboots: medik8s, KubeVirt, AWS Node Termination Handler, OpenShift's
 	// Machine Config Operator, kured; and lost storage of LINSTOR.
 	"medik8s.io/*",

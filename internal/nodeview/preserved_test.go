@@ -56,6 +56,7 @@ func TestStateIsNeverPreserved(t *testing.T) {
 		"node.cilium.io/agent-not-ready", "disk.csi.azure.com/agent-not-ready", "node.gardener.cloud/critical-components-not-ready", "nidhogg.uswitch.com/kube-system.fluentd",
 		"readiness.k8s.io/network", "medik8s.io/remediation", "remediation.medik8s.io/x", "kubevirt.io/drain", "aws-node-termination-handler/spot-itn", "UpdateInProgress",
 		"weave.works/kured-node-reboot", "kured.dev/kured-node-reboot", "node.deckhouse.io/uninitialized", "node.deckhouse.io/csi-not-bootstrapped", "drbd.linbit.com/lost-quorum",
+		"sysbox-runtime",
 	} {
 		for _, effect := range []string{"NoSchedule", "PreferNoSchedule", "NoExecute"} {
 			assert.False(t, all.Has(labels.TaintKey(key, effect)), key)
@@ -68,6 +69,7 @@ func TestStateIsNeverPreserved(t *testing.T) {
 		"machineconfiguration.openshift.io/currentConfig", "machine.openshift.io/machine", "cluster.x-k8s.io/machine", "cluster.x-k8s.io/owner-name",
 		"cluster.x-k8s.io/cluster-name", "etcd.k3s.cattle.io/remove", "harvesterhci.io/drain-requested", "harvesterhci.io/maintain-status", "etcd.rke2.cattle.io/node-name", "weave.works/kured-reboot-in-progress", "kured.dev/kured-reboot-in-progress", "readiness.k8s.io/bootstrap-completed-cni",
 		"flatcar-linux-update.v1.flatcar-linux.net/reboot-ok", "example.com/reboot-required",
+		"sriovnetwork.openshift.io/state",
 	} {
 		assert.False(t, all.Has(labels.AnnotationKey(key)), key)
 	}

@@ -19,7 +19,7 @@ type claims struct {
 }
 
 // claimReaders parse the annotations in which controllers note what they own: Talos, Cluster API,
-// Node Feature Discovery, Gardener, Deckhouse, a cloud controller manager for Hetzner and the
+// Node Feature Discovery, GKE, Gardener, Deckhouse, a cloud controller manager for Hetzner and the
 // operator of Banzai Cloud. docs/explanation/labels.md has the sources. A controller that sets a
 // label only once must not be here.
 var claimReaders = map[string]func(value string) claims{
@@ -28,9 +28,11 @@ var claimReaders = map[string]func(value string) claims{
 	"talos.dev/owned-taints":                                   func(value string) claims { return claims{taints: listed(value)} },
 	"cluster.x-k8s.io/labels-from-machine":                     func(value string) claims { return claims{labels: listed(value)} },
 	"cluster.x-k8s.io/annotations-from-machine":                func(value string) claims { return claims{annotations: listed(value)} },
-	"cluster.x-k8s.io/taints-from-machine":                     func(value string) claims { return claims{taints: taintKeys(listed(value))} },
+	"cluster.x-k8s.io/taints-from-machine":                     func(value string) claims { return claims{taints: keysOfPairs(listed(value))} },
 	"nfd.node.kubernetes.io/feature-labels":                    func(value string) claims { return claims{labels: featureLabels(listed(value))} },
-	"nfd.node.kubernetes.io/taints":                            func(value string) claims { return claims{taints: taintKeys(listed(value))} },
+	"nfd.node.kubernetes.io/taints":                            func(value string) claims { return claims{taints: keysOfPairs(listed(value))} },
+	"node.gke.io/last-applied-node-labels":                     func(value string) claims { return claims{labels: keysOfPairs(listed(value))} },
+	"node.gke.io/last-applied-node-taints":                     func(value string) claims { return claims{taints: keysOfPairs(listed(value))} },
 	"nodepool.banzaicloud.io/managed-labels":                   func(value string) claims { return claims{labels: listed(value)} },
 	"node.machine.sapcloud.io/last-applied-anno-labels-taints": lastApplied,
 	"node-manager.deckhouse.io/last-applied-node-template":     lastApplied,
@@ -125,15 +127,15 @@ func listed(value string) []string {
 	return items
 }
 
-// taintKeys returns the keys of taints in the form key=value:effect, in which value and effect are
-// optional.
-func taintKeys(taints []string) []string {
-	for i, taint := range taints {
-		if end := strings.IndexAny(taint, "=:"); end >= 0 {
-			taints[i] = taint[:end]
+// keysOfPairs returns the keys of labels in the form key=value, or of taints in the form
+// key=value:effect, in which value and effect are optional.
+func keysOfPairs(items []string) []string {
+	for i, item := range items {
+		if end := strings.IndexAny(item, "=:"); end >= 0 {
+			items[i] = item[:end]
 		}
 	}
-	return taints
+	return items
 }
 
 // featureLabels adds the namespace of Node Feature Discovery to labels without one.

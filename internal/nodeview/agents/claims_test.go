@@ -37,6 +37,9 @@ func TestControllersClaimLabelsInAnnotations(t *testing.T) {
 		"Cluster API, none":      {set{"cluster.x-k8s.io/labels-from-machine": ""}, ""},
 		"Cluster API, others":    {set{"cluster.x-k8s.io/annotations-from-machine": "owner", "cluster.x-k8s.io/taints-from-machine": "gpu=:NoSchedule,a:NoExecute"}, "annotation:owner,taint:gpu:NoSchedule"},
 		"Node Feature Discovery": {set{"nfd.node.kubernetes.io/feature-labels": "cpu"}, "feature.node.kubernetes.io/cpu"},
+		"GKE, labels":            {set{"node.gke.io/last-applied-node-labels": "cloud.google.com/gke-nodepool=a,rack=,node-role.kubernetes.io/gpu=x,zone=a"}, "rack,zone"},
+		"GKE, taints":            {set{"node.gke.io/last-applied-node-taints": "absent:NoExecute,gpu=x:NoSchedule"}, "taint:gpu:NoSchedule"},
+		"GKE, none":              {set{"node.gke.io/last-applied-node-labels": "", "node.gke.io/last-applied-node-taints": ""}, ""},
 		"Gardener": {
 			set{"node.machine.sapcloud.io/last-applied-anno-labels-taints": `{"metadata":{"creationTimestamp":null,"labels":{"rack":"r1"},"annotations":{"owner":"x"}},"spec":{"taints":[{"key":"gpu"}]}}`},
 			"annotation:owner,rack,taint:gpu:NoSchedule",

@@ -52,7 +52,13 @@ var Default = strings.Join([]string{
 	"nodelink-controller",
 	"yurt-manager",
 	// Networks.
+	"antrea-agent",
+	"calico-node",
+	"cilium-agent",
 	"flanneld",
+	"kube-ovn-controller",
+	"kube-ovn-daemon",
+	"ovnkube",
 	// Hardware discovery.
 	"nfd-master",
 	"gpu-operator",
