@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -49,11 +50,16 @@ func fieldsOf(t *testing.T, n *nodes.Nodes, name string) map[string]string {
 	return fields
 }
 
-// relabelled returns a Node after a restore of one label, annotation and taint.
+// relabelled returns a Node after a restore of two labels, an annotation and a taint.
 func relabelled(t *testing.T, n *nodes.Nodes) *nodeview.Node {
 	t.Helper()
-	read := create(t, n, set{"own": "1"})
-	read, err := n.Get(t.Context(), read.Name)
+	return relabelledFrom(t, n, create(t, n, set{"own": "1"}).Name)
+}
+
+// relabelledFrom is like relabelled, of a Node that exists.
+func relabelledFrom(t *testing.T, n *nodes.Nodes, name string) *nodeview.Node {
+	t.Helper()
+	read, err := n.Get(t.Context(), name)
 	require.NoError(t, err)
 	restored, err := n.Relabel(t.Context(), read, to(set{
 		"own": "1", "rack": "r7", "team": "blue", "annotation:example.com/owner": "a", "taint:dedicated:NoSchedule": "db", "labels_restored": "7",
@@ -91,14 +97,73 @@ func TestRestoredLabelsGoBackToTheirOwners(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, left.Revision, again.Revision, "there is nothing left to give back")
 
-	// The tool that applied a label removes it, and changes another without a conflict.
-	applied := func(own string) error {
-		body := client.RawPatch(types.ApplyPatchType, []byte(`{"apiVersion":"v1","kind":"Node","metadata":{"labels":`+own+`}}`))
-		return n.Client.Patch(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: restored.Name}}, body, client.FieldOwner("argocd-controller"))
-	}
-	require.NoError(t, applied(`{"rack":"r8"}`))
-	require.NoError(t, applied(`{"own":"1"}`))
+	// The tool that applied a label changes it without a conflict, and removes it.
+	require.NoError(t, applyAs(t, n, "argocd-controller", restored.Name, `{"metadata":{"labels":{"rack":"r8"}}}`))
+	require.NoError(t, applyAs(t, n, "argocd-controller", restored.Name, `{"metadata":{"labels":{"own":"1"}}}`))
 	assert.NotContains(t, whole(t, n, restored.Name).Labels, "rack")
+}
+
+// A tool that applies the list of taints removes those of others with its next change, so it gets the
+// list back only if there are no others.
+func TestAppliedTaintsAndAnnotationsGoBackToTheirTools(t *testing.T) {
+	t.Parallel()
+	const (
+		annotation = `{"metadata":{"annotations":{"example.com/owner":"a"}}}`
+		taints     = `{"spec":{"taints":[{"key":"dedicated","value":"db","effect":"NoSchedule"}]}}`
+		fields     = `{"f:metadata":{"f:annotations":{"f:example.com/owner":{}}}}`
+		list       = `{"f:spec":{"f:taints":{}}}`
+	)
+	owned := owners.Owner{Manager: "argocd-controller", Operation: applies, Keys: "annotation:example.com/owner"}
+	tainted := owners.Owner{Manager: "argocd-controller", Operation: applies, Keys: "taint:dedicated:NoSchedule"}
+	for name, tc := range map[string]struct {
+		others     []corev1.Taint // of the returned Node
+		owner      owners.Owner
+		applied    string // by the tool, as before
+		want       string // the tool's fields
+		isConflict bool
+	}{
+		"annotation":                       {owner: owned, applied: annotation, want: fields},
+		"annotation, and taints of others": {others: notReady, owner: owned, applied: annotation, want: fields},
+		"taints":                           {owner: tainted, applied: taints, want: list},
+		"taints, and others":               {others: notReady, owner: tainted, applied: taints, isConflict: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := processor(t)
+			returned := whole(t, n, create(t, n, set{"own": "1"}).Name)
+			require.Equal(t, notReady, returned.Spec.Taints, "the API server taints each new Node")
+			returned.Spec.Taints = tc.others
+			require.NoError(t, n.Client.Update(t.Context(), returned, client.FieldOwner("kube-controller-manager")))
+			restored := relabelledFrom(t, n, returned.Name)
+			require.NoError(t, n.GiveBack(t.Context(), restored, owners.Of([]owners.Owner{tc.owner})))
+			got := fieldsOf(t, n, restored.Name)["argocd-controller Apply"]
+			err := applyAs(t, n, "argocd-controller", restored.Name, tc.applied)
+			assert.Equal(t, tc.isConflict, apierrors.IsConflict(err), "%v", err)
+			if tc.isConflict {
+				assert.Empty(t, got)
+				assert.Len(t, whole(t, n, restored.Name).Spec.Taints, 2, "no taint is lost")
+				return
+			}
+			require.NoError(t, err)
+			assert.JSONEq(t, tc.want, got)
+			require.NoError(t, applyAs(t, n, "argocd-controller", restored.Name, `{"metadata":{}}`))
+			left := whole(t, n, restored.Name)
+			assert.NotContains(t, fieldsOf(t, n, restored.Name), "argocd-controller Apply")
+			assert.Equal(t, tc.want != fields, left.Annotations["example.com/owner"] != "")
+			assert.Equal(t, tc.want != list, slices.ContainsFunc(left.Spec.Taints, isDedicated))
+		})
+	}
+}
+
+var notReady = []corev1.Taint{{Key: corev1.TaintNodeNotReady, Effect: corev1.TaintEffectNoSchedule}}
+
+func isDedicated(taint corev1.Taint) bool { return taint.Key == "dedicated" }
+
+// applyAs applies fields of a Node server-side, without force.
+func applyAs(t *testing.T, n *nodes.Nodes, manager, name, fields string) error {
+	t.Helper()
+	body := client.RawPatch(types.ApplyPatchType, []byte(`{"apiVersion":"v1","kind":"Node",`+strings.TrimPrefix(fields, "{")))
+	return n.Client.Patch(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, body, client.FieldOwner(manager))
 }
 
 // That is why giving labels back takes a write of its own.
@@ -126,8 +191,7 @@ func TestLabelWithoutAnOwnerIsTakenWithoutAConflict(t *testing.T) {
 	n := processor(t)
 	restored := relabelled(t, n)
 	apply := func() error {
-		body := client.RawPatch(types.ApplyPatchType, []byte(`{"apiVersion":"v1","kind":"Node","metadata":{"labels":{"team":"red"}}}`))
-		return n.Client.Patch(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: restored.Name}}, body, client.FieldOwner("Terraform"))
+		return applyAs(t, n, "Terraform", restored.Name, `{"metadata":{"labels":{"team":"red"}}}`)
 	}
 	require.NoError(t, n.GiveBack(t.Context(), restored, owners.Of([]owners.Owner{{Manager: "kubectl-label", Operation: updates, Keys: "rack"}})))
 	require.True(t, apierrors.IsConflict(apply()), "nodekeeper keeps team")
