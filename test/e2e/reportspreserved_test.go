@@ -17,6 +17,12 @@ var preservedReports = map[string]report{
 	"kubernetes/kubernetes#61903: a node that was cordoned and deleted": {
 		edits: []edit{{manager: "kubectl-cordon", taints: []corev1.Taint{noSchedule(corev1.TaintNodeUnschedulable, "")}}},
 	},
+	"vmware-archive/kubernetes-archived#140: a node that was cordoned for maintenance": {
+		first:  arrival{systemUUID: "a"},
+		edits:  []edit{{manager: "kubectl-cordon", taints: []corev1.Taint{noSchedule(corev1.TaintNodeUnschedulable, ""), noSchedule("example.com/maintenance", "")}}},
+		second: arrival{systemUUID: "a"},
+		taints: []corev1.Taint{noSchedule("example.com/maintenance", "")},
+	},
 	"kubernetes-sigs/karpenter#1772: startup taints of drivers": {
 		first:  arrival{taints: []corev1.Taint{noExecute("ebs.csi.aws.com/agent-not-ready"), noExecute("node.gardener.cloud/critical-components-not-ready")}},
 		edits:  []edit{{manager: "aws-ebs-csi-driver", taints: []corev1.Taint{}}},

@@ -1,0 +1,95 @@
+package repository_test
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"nodekeeper.dev/test/repository"
+)
+
+var (
+	testFunction = regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+	// namedTest matches a test on a page, or the beginning of its name as in a -run pattern, with the
+	// package before it.
+	namedTest = regexp.MustCompile("(?:`\\./([\\w./-]+?)(?:/\\.\\.\\.)? -run '?)?\\b(Test[A-Z]\\w*)")
+	// reported matches a row of the page of reports, which begins with a link to the report.
+	reported = regexp.MustCompile(`(?m)^\| \[[^]]*\]\(https://github\.com/([^/)]+/[^/)]+)/(?:issues|pull)/(\d+)\)`)
+)
+
+// Pages name the tests that show what they describe.
+func TestTestsOnThePagesExist(t *testing.T) {
+	root, err := repository.Root()
+	require.NoError(t, err)
+	tests := testsByFolder(t, root)
+	checked := 0
+	for _, page := range markdown(t, root) {
+		content, err := os.ReadFile(filepath.Join(root, page))
+		require.NoError(t, err)
+		for _, found := range namedTest.FindAllStringSubmatch(string(content), -1) {
+			checked++
+			assert.True(t, isNamed(tests, found[1], found[2]), "%s names a test that does not exist: %s", page, found[0])
+		}
+	}
+	assert.Greater(t, checked, 250)
+}
+
+// testsByFolder returns the names of the tests below each folder, separated by spaces.
+func testsByFolder(t *testing.T, root string) map[string]string {
+	t.Helper()
+	tests := map[string]string{}
+	require.NoError(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		folder, _ := filepath.Rel(root, filepath.Dir(path))
+		for _, found := range testFunction.FindAllSubmatch(content, -1) {
+			tests[filepath.ToSlash(folder)] += " " + string(found[1])
+		}
+		return err
+	}))
+	return tests
+}
+
+// isNamed reports whether a name is that of a test below a folder, or its beginning.
+func isNamed(tests map[string]string, below, name string) bool {
+	for folder, names := range tests {
+		isBelow := below == "" || folder == below || strings.HasPrefix(folder, below+"/")
+		if isBelow && strings.Contains(names, " "+name) {
+			return true
+		}
+	}
+	return false
+}
+
+// Each report on the page is a part of a test that has its number, and the other way round.
+func TestReportsOnThePageAreTried(t *testing.T) {
+	root, err := repository.Root()
+	require.NoError(t, err)
+	page, err := os.ReadFile(filepath.Join(root, "docs", "explanation", "reports.md"))
+	require.NoError(t, err)
+	var tried strings.Builder
+	for _, name := range []string{"reports_test.go", "reportspreserved_test.go"} {
+		content, err := os.ReadFile(filepath.Join(root, "test", "e2e", name))
+		require.NoError(t, err)
+		_, _ = tried.Write(content)
+	}
+	rows := map[string]bool{}
+	for _, row := range reported.FindAllStringSubmatch(string(page), -1) {
+		report := row[1] + "#" + row[2]
+		rows[report] = true
+		assert.True(t, strings.Contains(tried.String(), `"`+report+": "), "no part of a test tries %s", report)
+	}
+	require.Greater(t, len(rows), 25)
+	for _, title := range regexp.MustCompile(`"([\w.-]+/[\w.-]+#\d+): `).FindAllStringSubmatch(tried.String(), -1) {
+		assert.True(t, rows[title[1]], "the page has no row for %s", title[1])
+	}
+	assert.Equal(t, strings.Count(string(page), "\n| ["), len(rows), "each row links to its report first")
+}
