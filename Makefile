@@ -94,7 +94,7 @@ build: ## build every program into bin/
 	$(GO_BUILD) -o bin/ $(PROGRAMS)
 
 # The services: what runs in a cluster.
-SERVICES := ./cmd/watcher ./cmd/processor ./cmd/webhook ./cmd/ui ./sharding/cmd/sharder
+SERVICES := ./cmd/watcher ./cmd/processor ./cmd/webhook ./cmd/ui ./sharding/cmd/sharder ./placement/cmd/placement
 ARCH ?= $(shell go env GOARCH)
 TAG ?= dev
 # So that the same commit gives the same images.

@@ -35,15 +35,18 @@ type target struct{ os, arch string }
 func (t target) String() string { return t.os + "_" + t.arch }
 
 // services are the programs that run in a cluster. Each has an image.
-var services = []string{"watcher", "processor", "webhook", "ui", "sharder"}
+var services = []string{"watcher", "processor", "webhook", "ui", "sharder", "placement"}
 
 // plugins maps the kubectl plugins to the names of their Krew manifests.
 var plugins = map[string]string{"kubectl-nodekeeper": "krew.yaml", "kubectl-rings": "krew-rings.yaml"}
 
 // packageOf returns the package of a program, relative to the root of the sources.
 func packageOf(program string) string {
-	if program == "sharder" || program == "kubectl-rings" {
+	switch program {
+	case "sharder", "kubectl-rings":
 		return "sharding/cmd/" + program
+	case "placement":
+		return "placement/cmd/" + program
 	}
 	return "cmd/" + program
 }

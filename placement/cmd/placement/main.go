@@ -20,7 +20,9 @@ const usage = `Usage:
   placement controller --pool-config FILE [flags]
   placement agent --namespace NS --pool POOL --pod NAME --pod-uid UID [flags] --exec -- PROGRAM ARGS...
   placement agent --namespace NS --pool POOL --pod NAME --pod-uid UID [flags] --file DIRECTORY
+  placement copy DIRECTORY
 
+placement copy copies the program into a directory, so that an init container can add the agent to a container with another image.
 placement controller --help and placement agent --help list the flags.
 `
 
@@ -37,13 +39,15 @@ func main() {
 
 func run(ctx context.Context, args []string, stderr io.Writer) error {
 	if len(args) == 0 {
-		return errors.New("give a command, controller or agent: see placement --help")
+		return errors.New("give a command, controller, agent or copy: see placement --help")
 	}
 	switch args[0] {
 	case "controller":
 		return command.Controller(ctx, args[1:], stderr)
 	case "agent":
 		return command.Agent(ctx, args[1:], stderr)
+	case "copy":
+		return command.Copy(args[1:])
 	case "-h", "-help", "--help", "help":
 		_, _ = io.WriteString(stderr, usage)
 		return nil

@@ -64,3 +64,34 @@ func TestHelpAndVersion(t *testing.T) {
 	assert.Contains(t, out.String(), "-ready-line line")
 	require.ErrorIs(t, command.Controller(t.Context(), []string{"--version"}, &out), command.ErrVersion)
 }
+
+func TestCopyIsTheProgram(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "placement")
+	for range 2 { // the container may be started again
+		require.NoError(t, command.Copy([]string{dir}))
+	}
+	self, err := os.Executable()
+	require.NoError(t, err)
+	want, err := os.ReadFile(self)
+	require.NoError(t, err)
+	copied, err := os.ReadFile(path)
+	require.NoError(t, err)
+	assert.True(t, bytes.Equal(want, copied))
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	assert.Equal(t, os.FileMode(0o755), info.Mode())
+	left, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	assert.Len(t, left, 1)
+}
+
+func TestCopyNeedsADirectory(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{nil, {""}, {"--help"}, {"a", "b"}, {filepath.Join(t.TempDir(), "missing")}} {
+		err := command.Copy(args)
+		require.Error(t, err, "%v", args)
+		assert.NotContains(t, err.Error(), "\n")
+	}
+}
