@@ -18,7 +18,7 @@ type installation struct{ file, dir, values string }
 type product struct {
 	// deploy is the directory of its manifests.
 	deploy string
-	// chart is the name of its chart.
+	// chart is the name of its chart; empty if it has none.
 	chart, namespace string
 	installations    []installation
 }
@@ -33,6 +33,9 @@ var products = []product{
 		{"sharder.yaml", "base", ""},
 		{"sharder-ha.yaml", "overlays/ha", "values-ha.yaml"},
 	}},
+	{"placement/deploy", "", "placement-system", []installation{
+		{"placement.yaml", "base", ""},
+	}},
 }
 
 // extras are manifests that users may apply after an installation.
@@ -43,6 +46,7 @@ var extras = []struct{ file, deploy, path, what string }{
 	{"gate-policy.yaml", "deploy", "gate/policy.yaml", "the startup taint from the API server; needs Kubernetes 1.36"},
 	{"protection-policy.yaml", "deploy", "protection/policy.yaml", "the finalizer from the API server; needs Kubernetes 1.36 and processors with --protect=finalizer"},
 	{"sharder-monitoring.yaml", "sharding/deploy", "monitoring", "alerts, a dashboard and a PodMonitor of the sharder; needs the Prometheus operator"},
+	{"placement-monitoring.yaml", "placement/deploy", "monitoring", "alerts, a dashboard and a PodMonitor of placement; needs the Prometheus operator"},
 	{"sharder-crds.yaml", "sharding/deploy", "crd", "the CRD of the sharder; the label keeper needs none"},
 }
 

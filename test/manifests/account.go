@@ -18,7 +18,14 @@ import (
 // Token returns a token of a service account.
 func Token(t *testing.T, c client.Client, namespace, account string) string {
 	t.Helper()
-	token := &authenticationv1.TokenRequest{}
+	return token(t, c, namespace, account, nil)
+}
+
+// token returns a token of a service account, which is valid as long as a pod exists if there is
+// one.
+func token(t *testing.T, c client.Client, namespace, account string, pod *authenticationv1.BoundObjectReference) string {
+	t.Helper()
+	token := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{BoundObjectRef: pod}}
 	serviceAccount := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: account}}
 	require.NoError(t, c.SubResource("token").Create(t.Context(), serviceAccount, token))
 	return token.Status.Token
@@ -27,10 +34,22 @@ func Token(t *testing.T, c client.Client, namespace, account string) string {
 // Kubeconfig returns the path of a kubeconfig with a token of a service account.
 func Kubeconfig(t *testing.T, c client.Client, plane *controlplane.ControlPlane, namespace, account string) string {
 	t.Helper()
+	return kubeconfig(t, plane, Token(t, c, namespace, account))
+}
+
+// PodKubeconfig returns the path of a kubeconfig with a token like that in a pod, which must exist.
+func PodKubeconfig(t *testing.T, c client.Client, plane *controlplane.ControlPlane, pod *corev1.Pod) string {
+	t.Helper()
+	return kubeconfig(t, plane, token(t, c, pod.Namespace, pod.Spec.ServiceAccountName, &authenticationv1.BoundObjectReference{
+		APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID,
+	}))
+}
+
+func kubeconfig(t *testing.T, plane *controlplane.ControlPlane, token string) string {
+	t.Helper()
 	cfg, err := clientcmd.LoadFromFile(plane.Kubeconfig)
 	require.NoError(t, err)
 	require.NoError(t, clientcmdapi.FlattenConfig(cfg))
-	token := Token(t, c, namespace, account)
 	for name := range cfg.AuthInfos {
 		cfg.AuthInfos[name] = &clientcmdapi.AuthInfo{Token: token}
 	}

@@ -32,13 +32,13 @@ var (
 	usageAndDefault = regexp.MustCompile(`^(.*?) \(default (.*)\)$`)
 )
 
-// Flags returns the flags of a built program by name.
-func Flags(ctx context.Context, program string) (map[string]Flag, error) {
+// Flags returns the flags of a built program by name, or those of one of its commands.
+func Flags(ctx context.Context, program string, command ...string) (map[string]Flag, error) {
 	path, err := Path(program)
 	if err != nil {
 		return nil, err
 	}
-	help, err := exec.CommandContext(ctx, path, "--help").CombinedOutput()
+	help, err := exec.CommandContext(ctx, path, append(command, "--help")...).CombinedOutput()
 	if err != nil {
 		return nil, fmt.Errorf("asking %s for its flags: %w: %s", program, err, help)
 	}

@@ -1,0 +1,3 @@
+// Package deploy checks placement/deploy and placement/examples/queue against an API server: that it
+// accepts the manifests and their pods, and that the programs know them.
+package deploy
