@@ -73,7 +73,7 @@ func admitted(r record.Record, req Request, policy labels.Policy) (own map[strin
 			held = held.Union(labels.KeysOf(maps.Keys(w.Labels)))
 		}
 	}
-	if waiting := keptFrom(r, &req.Node, policy); len(waiting) > 0 {
+	if waiting := withheldFrom(r, &req.Node, policy); len(waiting) > 0 {
 		held = held.Union(labels.KeysOf(maps.Keys(waiting)))
 		saved.Labels = maps.Clone(saved.Labels)
 		maps.DeleteFunc(saved.Labels, func(key, _ string) bool { _, isHeld := waiting[key]; return isHeld })

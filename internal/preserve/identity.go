@@ -97,16 +97,16 @@ func filledByDecided(known record.Identity, uid types.UID, r record.Record) reco
 	return known
 }
 
-// keptFrom returns the labels of a record that a returned Node does not get, because it may not be
+// withheldFrom returns the labels of a record that a returned Node does not get, because it may not be
 // their machine, or because the policy never restores them.
-func keptFrom(r record.Record, n *nodeview.Node, p labels.Policy) map[string]string {
-	kept := boundOf(r.Labels, r.Machine, p.MachineBound)
-	isTheirs := len(kept) > 0 && checkLabels(r, n) == granted
-	maps.DeleteFunc(kept, func(key, _ string) bool {
+func withheldFrom(r record.Record, n *nodeview.Node, p labels.Policy) map[string]string {
+	withheld := boundOf(r.Labels, r.Machine, p.MachineBound)
+	isTheirs := len(withheld) > 0 && checkLabels(r, n) == granted
+	maps.DeleteFunc(withheld, func(key, _ string) bool {
 		mode := p.ModeOf(key)
 		return mode == labels.Keep || mode == labels.SameMachine && isTheirs
 	})
-	return kept
+	return withheld
 }
 
 // checkLabels returns why a returned Node does not get the labels of a record that belong to a
@@ -184,7 +184,7 @@ func resolve(r record.Record, n *nodeview.Node, p labels.Policy) (next record.Re
 	}
 	next = r
 	next.Withheld = nil
-	moved := keptFrom(r, n, p)
+	moved := withheldFrom(r, n, p)
 	maps.DeleteFunc(moved, func(key, _ string) bool { return p.Ignored.Match(key) })
 	if changed = withhold(&next, r, moved); changed && !mayBeTheirs(r, n) {
 		next.Overruled = next.Overruled.Where(func(key string) bool { return labels.Restricted(key) || !p.MachineBound.Match(key) })
@@ -218,10 +218,10 @@ func resolve(r record.Record, n *nodeview.Node, p labels.Policy) (next record.Re
 // withDecided returns the part of a record that a restore onto an incarnation uses, including the
 // withheld labels that are marked for it.
 func withDecided(r record.Record, uid types.UID) labels.Side {
-	var kept []record.Withheld
+	var others []record.Withheld
 	for _, w := range r.Withheld {
 		if !w.State.IsDecidedFor(uid) {
-			kept = append(kept, w)
+			others = append(others, w)
 			continue
 		}
 		// Where the former machine kept a value of its own, that one is not restored.
@@ -231,6 +231,6 @@ func withDecided(r record.Record, uid types.UID) labels.Side {
 		r.Labels = maps.Clone(r.Labels)
 		maps.Copy(r.Labels, w.Labels)
 	}
-	r.Withheld = kept
+	r.Withheld = others
 	return Saved(r)
 }

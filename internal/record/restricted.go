@@ -194,8 +194,8 @@ func formatWithheld(sets []Withheld) string {
 	for i, w := range sets {
 		stored[i] = storedWithheld{
 			Labels: w.Labels, Source: w.Source, ProviderID: w.Identity.ProviderID, SystemUUID: w.Identity.SystemUUID,
-			WaitingFor: w.State.uid, Marker: w.State.marker, RestoredAt: w.State.at.String(), RefusedFor: w.State.refused, GoneUID: w.State.gone,
 		}
+		stored[i].setState(w.State)
 	}
 	text, err := json.Marshal(stored)
 	if err != nil {

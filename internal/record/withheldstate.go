@@ -9,24 +9,34 @@ import (
 // WithheldState is how far the restore of withheld labels has come. It is [Kept], the zero value,
 // or the result of [WaitingFor], [DecidedFor], [Unconfirmed], [RestoredBy] or [RefusedFor].
 type WithheldState struct {
-	uid     types.UID
-	marker  string
-	at      revision.Revision
-	refused types.UID
-	gone    types.UID
+	kind   withheldKind
+	uid    types.UID         // of the incarnation, unless kept or restored
+	marker string            // of the write that restores, if decided, unconfirmed or restored
+	at     revision.Revision // if restored
 }
+
+type withheldKind int
+
+const (
+	kept withheldKind = iota
+	waiting
+	decided
+	unconfirmed
+	restored
+	refused
+)
 
 // Kept is the state of labels whose machine has not returned.
 var Kept WithheldState
 
 // WaitingFor is the state of labels that wait until an incarnation, which has the other labels of
 // the record, reports its identity.
-func WaitingFor(uid types.UID) WithheldState { return WithheldState{uid: uid} }
+func WaitingFor(uid types.UID) WithheldState { return WithheldState{kind: waiting, uid: uid} }
 
 // DecidedFor is the state of labels that an incarnation gets. The write that restores them sets the
 // marker.
 func DecidedFor(uid types.UID, marker string) WithheldState {
-	return WithheldState{uid: uid, marker: marker}
+	return WithheldState{kind: decided, uid: uid, marker: marker}
 }
 
 // Unconfirmed is the state of labels whose incarnation was gone before it was known whether the
@@ -36,46 +46,57 @@ func Unconfirmed(uid types.UID, marker string) WithheldState {
 	if marker == "" {
 		return Kept
 	}
-	return WithheldState{gone: uid, marker: marker}
+	return WithheldState{kind: unconfirmed, uid: uid, marker: marker}
 }
 
 // RestoredBy is the state of labels that were seen on a Node at a revision, after the write that
-// set the marker. They stay withheld until a state of the Node from then on is saved.
+// set the marker. They stay withheld until a state of the Node from then on is saved. Without a
+// revision the state is [Kept].
 func RestoredBy(marker string, at revision.Revision) WithheldState {
-	return WithheldState{marker: marker, at: at}
+	if at.IsZero() {
+		return Kept
+	}
+	return WithheldState{kind: restored, marker: marker, at: at}
 }
 
 // RefusedFor is the state of labels that the API server has refused to set on an incarnation. They
 // are tried again on the next one.
-func RefusedFor(uid types.UID) WithheldState { return WithheldState{refused: uid} }
+func RefusedFor(uid types.UID) WithheldState { return WithheldState{kind: refused, uid: uid} }
 
 // IsRefused reports whether the state is [RefusedFor] any incarnation.
-func (s WithheldState) IsRefused() bool { return s.refused != "" }
+func (s WithheldState) IsRefused() bool { return s.kind == refused }
 
 // IsRefusedFor reports whether the state is [RefusedFor] this incarnation.
-func (s WithheldState) IsRefusedFor(uid types.UID) bool { return s.refused != "" && s.refused == uid }
+func (s WithheldState) IsRefusedFor(uid types.UID) bool { return s.kind == refused && s.uid == uid }
 
 // IsDecided reports whether the state is [DecidedFor] any incarnation.
-func (s WithheldState) IsDecided() bool { return s.uid != "" && s.marker != "" }
+func (s WithheldState) IsDecided() bool { return s.kind == decided }
 
 // IsDecidedFor reports whether the state is [DecidedFor] this incarnation.
-func (s WithheldState) IsDecidedFor(uid types.UID) bool { return s.IsDecided() && s.uid == uid }
+func (s WithheldState) IsDecidedFor(uid types.UID) bool { return s.kind == decided && s.uid == uid }
 
 // IsUnconfirmed reports whether the state is [Unconfirmed] with any marker.
-func (s WithheldState) IsUnconfirmed() bool { return s.gone != "" }
+func (s WithheldState) IsUnconfirmed() bool { return s.kind == unconfirmed }
 
 // IsUnconfirmedFor reports whether the state is [Unconfirmed] for this incarnation.
-func (s WithheldState) IsUnconfirmedFor(uid types.UID) bool { return s.gone != "" && s.gone == uid }
+func (s WithheldState) IsUnconfirmedFor(uid types.UID) bool {
+	return s.kind == unconfirmed && s.uid == uid
+}
 
 // IsRestored reports whether the state is [RestoredBy] any write.
-func (s WithheldState) IsRestored() bool { return !s.at.IsZero() }
+func (s WithheldState) IsRestored() bool { return s.kind == restored }
 
 // Awaits returns the incarnation that labels wait for: to report its identity, or to get them. It
 // is "" if there is none.
-func (s WithheldState) Awaits() types.UID { return s.uid }
+func (s WithheldState) Awaits() types.UID {
+	if s.kind == waiting || s.kind == decided {
+		return s.uid
+	}
+	return ""
+}
 
 // WaitsFor reports whether labels await this incarnation, see [WithheldState.Awaits].
-func (s WithheldState) WaitsFor(uid types.UID) bool { return uid != "" && s.uid == uid }
+func (s WithheldState) WaitsFor(uid types.UID) bool { return uid != "" && s.Awaits() == uid }
 
 // Marker returns the marker of the write that restores or has restored the labels, or "" if none
 // was decided.
@@ -83,6 +104,22 @@ func (s WithheldState) Marker() string { return s.marker }
 
 // RestoredAt returns the revision at which the labels were seen restored, zero if they were not.
 func (s WithheldState) RestoredAt() revision.Revision { return s.at }
+
+// setState is the inverse of state.
+func (s *storedWithheld) setState(state WithheldState) {
+	s.Marker = state.marker
+	switch state.kind {
+	case kept:
+	case waiting, decided:
+		s.WaitingFor = state.uid
+	case unconfirmed:
+		s.GoneUID = state.uid
+	case restored:
+		s.RestoredAt = state.at.String()
+	case refused:
+		s.RefusedFor = state.uid
+	}
+}
 
 // state parses the state of a stored set. A marker that no restore would set is ignored.
 func (s storedWithheld) state() (WithheldState, error) {
@@ -97,8 +134,10 @@ func (s storedWithheld) state() (WithheldState, error) {
 	case s.RestoredAt != "":
 		at, err := revision.Parse(s.RestoredAt)
 		return RestoredBy(s.Marker, at), err
+	case s.WaitingFor != "" && s.Marker == "":
+		return WaitingFor(s.WaitingFor), nil
 	case s.WaitingFor != "":
-		return DecidedFor(s.WaitingFor, s.Marker), nil // waiting if there is no marker
+		return DecidedFor(s.WaitingFor, s.Marker), nil
 	case s.GoneUID != "":
 		return Unconfirmed(s.GoneUID, s.Marker), nil
 	}
