@@ -46,30 +46,30 @@ func Apart(r record.Record) []record.Withheld {
 
 // Equivalent reports whether two records save the same labels with the same ownership.
 func Equivalent(a, b record.Record, bound labels.MachineBound) bool {
-	return maps.Equal(owned(a, bound), owned(b, bound)) && a.Machine == b.Machine && a.Unclear == b.Unclear && a.Overruled == b.Overruled
+	return maps.Equal(savedLabels(a, bound), savedLabels(b, bound)) && a.Machine == b.Machine && a.Unclear == b.Unclear && a.Overruled == b.Overruled
 }
 
-// ownedLabel is a saved label and its machine, if it belongs to one.
-type ownedLabel struct {
+// savedLabel is a saved label and its machine, if it belongs to one.
+type savedLabel struct {
 	value   string
 	isBound bool
 	machine identity.Identity
 }
 
-// owned returns all saved labels, including withheld ones.
-func owned(r record.Record, bound labels.MachineBound) map[string]ownedLabel {
-	all := make(map[string]ownedLabel, len(r.Labels))
+// savedLabels returns all saved labels, including withheld ones.
+func savedLabels(r record.Record, bound labels.MachineBound) map[string]savedLabel {
+	all := make(map[string]savedLabel, len(r.Labels))
 	for key, value := range r.Labels {
-		all[key] = ownedLabel{value: value}
+		all[key] = savedLabel{value: value}
 	}
 	if isBound(r) {
 		for key, value := range boundOf(r.Labels, r.Machine, bound) {
-			all[key] = ownedLabel{value, true, r.Identity.Identity}
+			all[key] = savedLabel{value, true, r.Identity.Identity}
 		}
 	}
 	for _, w := range r.Withheld {
 		for key, value := range w.Labels {
-			all[key] = ownedLabel{value, true, w.Identity}
+			all[key] = savedLabel{value, true, w.Identity}
 		}
 	}
 	return all
