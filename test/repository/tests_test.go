@@ -81,15 +81,15 @@ func TestReportsOnThePageAreTried(t *testing.T) {
 		require.NoError(t, err)
 		_, _ = tried.Write(content)
 	}
-	rows := map[string]bool{}
+	rows, all := map[string]bool{}, tried.String()
 	for _, row := range reported.FindAllStringSubmatch(string(page), -1) {
 		report := row[1] + "#" + row[2]
 		rows[report] = true
-		assert.True(t, strings.Contains(tried.String(), `"`+report+": "), "no part of a test tries %s", report)
+		assert.Contains(t, all, `"`+report+": ", "no part of a test tries it")
 	}
 	require.Greater(t, len(rows), 25)
-	for _, title := range regexp.MustCompile(`"([\w.-]+/[\w.-]+#\d+): `).FindAllStringSubmatch(tried.String(), -1) {
+	for _, title := range regexp.MustCompile(`"([\w.-]+/[\w.-]+#\d+): `).FindAllStringSubmatch(all, -1) {
 		assert.True(t, rows[title[1]], "the page has no row for %s", title[1])
 	}
-	assert.Equal(t, strings.Count(string(page), "\n| ["), len(rows), "each row links to its report first")
+	assert.Len(t, rows, strings.Count(string(page), "\n| ["), "each row links to its report first")
 }
