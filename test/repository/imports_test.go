@@ -21,7 +21,7 @@ type importRule struct {
 
 // TestImportRulesHaveDistinctPrefixes: depguard compares an import with the last entry that does
 // not follow it in alphabetical order, and with no other. After an entry nodekeeper.dev/internal/x,
-// the entry nodekeeper.dev/ no longer denies nodekeeper.dev/sharding.
+// the entry nodekeeper.dev/ no longer denies the packages of the sharder.
 func TestImportRulesHaveDistinctPrefixes(t *testing.T) {
 	t.Parallel()
 	root, err := repository.Root()
