@@ -159,6 +159,13 @@ func (s *shard) owns(m *metav1.PartialObjectMetadata) bool {
 	return m != nil && m.Labels[shardKey] == s.name()
 }
 
+// canWrite reports whether the API server accepts writes of the shard to an object: where objects are
+// taken by force, the fence refuses those to an object that another shard has, even if that object
+// was made again under its name.
+func (s *shard) canWrite(name string) bool {
+	return !s.settings.forces || s.owns(s.world.get(id{false, name}))
+}
+
 // start begins a passage.
 func (s *shard) start(name string) {
 	m := s.cached(name)
@@ -173,11 +180,11 @@ func (s *shard) start(name string) {
 			return
 		}
 	}
-	if s.settings.forces && !s.owns(s.world.get(id{false, name})) {
-		return // the object was taken, which the cache does not show yet, and the fence refuses all writes
+	if !s.canWrite(name) {
+		return // the object was taken, which the cache does not show yet
 	}
 	for _, other := range s.shards {
-		if p, isWorking := other.work[name]; isWorking && p.uid == m.UID && !s.world.now.After(other.until) {
+		if p, isWorking := other.work[name]; isWorking && p.uid == m.UID && other.canWrite(name) && !s.world.now.After(other.until) {
 			s.world.breaks(errS1, "%s begins to act on %s, on which %s acts", s.name(), name, other.name())
 		}
 	}
@@ -195,7 +202,9 @@ func (s *shard) act(name string) {
 	if !isWorking || !s.holds() {
 		return
 	}
-	s.world.act(p.uid, name, p.number, s.index)
+	if s.canWrite(name) {
+		s.world.act(p.uid, name, p.number, s.index)
+	}
 	main := s.world.get(id{false, name})
 	if !s.settings.children || main == nil || main.UID != p.uid || s.choices.Next(3) > 0 {
 		return
