@@ -44,11 +44,13 @@ PACKAGES_placement := ./placement/...
 PACKAGES_keeper := ./cmd/... ./internal/... $(filter-out $(PACKAGES_repository) $(patsubst %/go.mod,./%/...,$(wildcard test/*/go.mod)),$(patsubst %/,./%/...,$(wildcard test/*/)))
 MODULES_repository := hack hack/controlplane
 MODULES_keeper := test/helm test/robustness
+# Of both charts.
+MODULES_sharding := test/helm
 # Modules whose tests have a target of their own.
 LINT_MODULES_keeper := test/browser test/monitoring
 # The chosen ones.
 packages := $(foreach product,$(PRODUCT),$(PACKAGES_$(product)))
-modules := $(foreach product,$(PRODUCT),$(MODULES_$(product)))
+modules := $(sort $(foreach product,$(PRODUCT),$(MODULES_$(product))))
 # $(call hack,NAME) is the program hack/NAME, which works in the root of the repository.
 hack = go -C hack build -o $(CURDIR)/bin/hack/ ./$(1) && bin/hack/$(1)
 
@@ -184,11 +186,17 @@ endif
 race-programs:
 	CGO_ENABLED=1 go build -race -ldflags "$(STAMP)" -o bin/race/ $(PROGRAMS)
 
+# What a product is called in its metrics.
+MONITORED_keeper := nodekeeper
+MONITORED_sharding := sharder
+MONITORED_placement := placement
+monitored := $(strip $(foreach product,$(PRODUCT),$(MONITORED_$(product))))
+space := $(subst ,, )
 .PHONY: monitoring
-monitoring: $(if $(DRAW),build controlplane) ## test the alerts and the dashboard with Prometheus' own parser and rule engine; DRAW=1: draw the dashboards over runs of the programs first, DRAW=again: over the last runs
+monitoring: $(if $(DRAW),build controlplane) ## test the alerts and the dashboards with Prometheus' own parser and rule engine; PRODUCT as for test; DRAW=1: draw the dashboards over runs of the programs first, DRAW=again: over the last runs
 	$(if $(DRAW),go -C test/monitoring build -o $(CURDIR)/bin/monitoring/ ./picture)
-	$(if $(DRAW),for product in nodekeeper sharder placement; do bin/monitoring/picture -product=$$product $(if $(filter again,$(DRAW)),-draw) || exit; done)
-	cd test/monitoring && $(GO_TEST) ./...
+	$(if $(DRAW),for product in $(monitored); do bin/monitoring/picture -product=$$product $(if $(filter again,$(DRAW)),-draw) || exit; done)
+	cd test/monitoring && $(GO_TEST) $(if $(filter-out $(PRODUCT),$(ALL_PRODUCTS)),-run='/^($(subst $(space),|,$(monitored)))$$') ./...
 
 .PHONY: browser-test
 browser-test: build controlplane bin/site/index.html ## test the live page and the documentation site in Chromium, which is $CHROMIUM, or in $PATH, or installed if this runs as root; UPDATE=1 takes the pictures of docs
@@ -246,8 +254,8 @@ bench: build controlplane ## measure NODES (1000) that go and come back with REP
 		-cut=$(CUT) -replace=$(REPLACE) -startup=$(STARTUP) -profiles=$(PROFILES) -csv=$(FIGURES)
 
 .PHONY: fuzz
-fuzz: controlplane ## run each fuzz target FUZZTIME (300000x) times
-	@grep -rn --include='*_test.go' '^func Fuzz' . | \
+fuzz: controlplane ## run each fuzz target FUZZTIME (300000x) times; PRODUCT as for test
+	@grep -rn --include='*_test.go' '^func Fuzz' $(packages:/...=) | \
 		awk -F: '{sub("/[^/]*$$", "", $$1); sub("func ", "", $$3); sub("[(].*", "", $$3); print $$1, $$3} \
 			END {if (!NR) {print "no fuzz target found" >"/dev/stderr"; exit 1}}' | \
 		while read -r package name; do \
@@ -260,7 +268,7 @@ demo: build controlplane ## show nodekeeper at work against a real API server; K
 	go run ./test/demo $(if $(filter 1,$(KEEP)),-keep)
 
 .PHONY: walk
-walk: ## type the commands of README.md that need Go alone, make demo and make test, with few other programs; tells most in a fresh clone
+walk: ## type the commands of README.md that need Go alone, make demo and make test, with few other programs; run it in a fresh clone
 	go run ./test/walk
 
 .PHONY: shard-demo

@@ -24,7 +24,7 @@ func TestReferenceHasTheEvents(t *testing.T) {
 	for _, e := range reasons.All() {
 		_, _ = fmt.Fprintf(&table, "| `%s` | %s | %s | %s | %s |\n", e.Reason, e.Type, e.Object, strings.Join(e.Programs, ", "), e.Meaning)
 	}
-	reference.CheckPage(t, "docs/reference/events.md", "events", table.String())
+	reference.Check(t, "docs/reference/events.md", "events", table.String())
 }
 
 // reasonAt is the index of the reason among the arguments of functions that record events, of

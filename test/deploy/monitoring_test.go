@@ -48,7 +48,7 @@ func TestMetricsOfThePrograms(t *testing.T) {
 	queueSomething(t, c, "scraped-transactions")
 	watcher, processor := scrape(t, c, "watcher"), scrape(t, c, "processor", "--protect=finalizer")
 	webhook := scrape(t, c, "webhook", webhookToScrape(t, c)...)
-	reference.CheckPage(t, "docs/reference/metrics.md", "metrics", reference.Exposed(t, "nodekeeper_",
+	reference.Check(t, "docs/reference/metrics.md", "metrics", reference.Exposed(t, "nodekeeper_",
 		map[string]string{"watcher": watcher, "processor": processor, "webhook": webhook}))
 	has := func(text, name string) bool { return regexp.MustCompile(`(?m)^` + name + `[{ ]`).MatchString(text) }
 	for _, name := range asked {
@@ -124,5 +124,5 @@ func get(ctx context.Context, url string) (content string, err error) {
 // has a heading in the reference.
 func TestReferenceHasTheAlerts(t *testing.T) {
 	t.Parallel()
-	reference.CheckPage(t, "docs/reference/alerts.md", "alerts", reference.Alerts(t, "deploy/monitoring/rules.yaml"))
+	reference.Check(t, "docs/reference/alerts.md", "alerts", reference.Alerts(t, "deploy/monitoring/rules.yaml"))
 }

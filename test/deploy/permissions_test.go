@@ -171,7 +171,7 @@ func TestReferenceHasThePermissions(t *testing.T) {
 	assert.Empty(t, unused, "reasons for rights that are not granted")
 	assert.Len(t, tables, 5)
 	for subject, table := range tables {
-		reference.CheckPage(t, "docs/reference/rbac.md", "permissions of "+subject, table.String())
+		reference.Check(t, "docs/reference/rbac.md", "permissions of "+subject, table.String())
 	}
 }
 

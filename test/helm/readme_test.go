@@ -24,7 +24,7 @@ func TestReferenceHasTheValues(t *testing.T) {
 		table := &strings.Builder{}
 		table.WriteString("| value | default | meaning |\n| --- | --- | --- |\n")
 		require.NoError(t, rows(table, "", document.Content[0]))
-		reference.CheckPage(t, dir+"/README.md", "values", table.String())
+		reference.Check(t, dir+"/README.md", "values", table.String())
 	}
 }
 

@@ -1,6 +1,7 @@
 package programs
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os/exec"
@@ -18,6 +19,9 @@ type Flag struct {
 	// Default is the default as printed, in quotes if it is a string. It is empty if none is printed.
 	Default string
 }
+
+// ByName compares flags by their names.
+func ByName(a, b Flag) int { return cmp.Compare(a.Name, b.Name) }
 
 // DefaultValue returns the default without quotes, as on the command line.
 func (f Flag) DefaultValue() string { return strings.Trim(f.Default, `"`) }

@@ -68,7 +68,7 @@ func TestReferenceHasTheObjects(t *testing.T) {
 		cm.APIVersion, cm.Kind = "v1", "ConfigMap"
 		text, err := yaml.Marshal(cm)
 		require.NoError(t, err)
-		reference.CheckPage(t, objectsPage, name, "```yaml\n"+string(text)+"```\n")
+		reference.Check(t, objectsPage, name, "```yaml\n"+string(text)+"```\n")
 	}
 }
 
@@ -86,7 +86,7 @@ func TestReferenceHasTheKeysOfConfigMaps(t *testing.T) {
 	row("label `a---SLASH---b=1`: so that it differs from `a/b`", "a---SLASH---b", "1")
 	row("annotation `example.com/owner=ann`", labels.AnnotationKey("example.com/owner"), "ann")
 	row("taint `dedicated=gpu:NoSchedule`", labels.TaintKey("dedicated", string(corev1.TaintEffectNoSchedule)), "gpu")
-	reference.CheckPage(t, objectsPage, "keys", table.String())
+	reference.Check(t, objectsPage, "keys", table.String())
 }
 
 // keyRow is a row of a table that begins with a key of nodekeeper's.

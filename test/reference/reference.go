@@ -19,15 +19,9 @@ import (
 
 var update = flag.Bool("update-reference", false, "write the blocks of the pages of reference")
 
-// Check compares a block of the page of the sharder, as [CheckPage] does.
-func Check(t *testing.T, name, want string) {
-	t.Helper()
-	CheckPage(t, "sharding/docs/reference.md", name, want)
-}
-
-// CheckPage compares a block of a page, which stands between <!-- begin NAME --> and <!-- end NAME -->. The page is a path in the
-// repository.
-func CheckPage(t *testing.T, page, name, want string) {
+// Check compares a block of a page, which stands between <!-- begin NAME --> and <!-- end NAME -->.
+// The page is a path in the repository.
+func Check(t *testing.T, page, name, want string) {
 	t.Helper()
 	root, err := repository.Root()
 	require.NoError(t, err)

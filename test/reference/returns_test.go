@@ -85,7 +85,7 @@ func TestReferenceHasWhichLabelsComeBack(t *testing.T) {
 		same, another := row.returned(t, "a"), row.returned(t, "b")
 		_, _ = fmt.Fprintf(&table, "| %s | %s | %s | %s |\n", row.text, row.flags, same, another)
 	}
-	reference.CheckPage(t, "docs/explanation/labels.md", "labels that come back", table.String())
+	reference.Check(t, "docs/explanation/labels.md", "labels that come back", table.String())
 }
 
 // returned describes what a machine has after its return, whether it registers with the key or not.

@@ -63,5 +63,5 @@ func TestMonitoringRenders(t *testing.T) {
 // that each has a section.
 func TestReferenceHasTheAlerts(t *testing.T) {
 	t.Parallel()
-	reference.CheckPage(t, "placement/docs/alerts.md", "alerts", reference.Alerts(t, monitoring+"/rules.yaml"))
+	reference.Check(t, "placement/docs/alerts.md", "alerts", reference.Alerts(t, monitoring+"/rules.yaml"))
 }

@@ -8,5 +8,5 @@ import (
 
 func TestReferenceHasTheMetrics(t *testing.T) {
 	t.Parallel()
-	reference.Check(t, "metrics of assignment", reference.Metrics(t, newMetrics().all()))
+	reference.Check(t, "sharding/docs/reference.md", "metrics of assignment", reference.Metrics(t, newMetrics().all()))
 }

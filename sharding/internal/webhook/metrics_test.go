@@ -11,5 +11,5 @@ import (
 )
 
 func TestReferenceHasTheMetrics(t *testing.T) {
-	reference.Check(t, "metrics of webhook", reference.Metrics(t, []prometheus.Collector{webhook.New(nil, ring.Dialect{}, nil).Metrics()}))
+	reference.Check(t, "sharding/docs/reference.md", "metrics of webhook", reference.Metrics(t, []prometheus.Collector{webhook.New(nil, ring.Dialect{}, nil).Metrics()}))
 }

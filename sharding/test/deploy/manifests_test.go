@@ -124,5 +124,5 @@ func TestMonitoringRenders(t *testing.T) {
 // TestReferenceHasTheAlerts compares the page of the alerts with the rules. test/monitoring checks that
 // each has a section.
 func TestReferenceHasTheAlerts(t *testing.T) {
-	reference.CheckPage(t, "sharding/docs/alerts.md", "alerts", reference.Alerts(t, "sharding/deploy/monitoring/rules.yaml"))
+	reference.Check(t, "sharding/docs/alerts.md", "alerts", reference.Alerts(t, "sharding/deploy/monitoring/rules.yaml"))
 }

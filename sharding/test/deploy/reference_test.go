@@ -71,7 +71,7 @@ func TestReferenceHasThePermissions(t *testing.T) {
 	for _, key := range slices.Sorted(maps.Keys(rows)) {
 		table.WriteString(rows[key])
 	}
-	reference.CheckPage(t, "sharding/docs/install.md", "permissions of sharder", table.String())
+	reference.Check(t, "sharding/docs/install.md", "permissions of sharder", table.String())
 }
 
 // bindingsIn returns what the manifests in a directory grant to the sharder.

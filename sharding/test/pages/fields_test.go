@@ -76,7 +76,7 @@ func TestReferenceHasTheFieldsOfTheAPI(t *testing.T) {
 		all := crd.Spec.Versions[0].Schema.OpenAPIV3Schema.Properties[part]
 		require.NotEmpty(t, all.Properties)
 		all.rows(part, table)
-		reference.Check(t, "fields of "+part, table.String())
+		reference.Check(t, "sharding/docs/reference.md", "fields of "+part, table.String())
 	}
 }
 
