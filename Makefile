@@ -290,14 +290,14 @@ lint: ## check code, formatting, import direction, and the workflows of GitHub; 
 VALE = CGO_ENABLED=1 CGO_CFLAGS=-O0 $(TOOL) vale --no-wrap
 # Of each rule the examples show that it finds something. CGO_CFLAGS: Vale brings 60 MB of parsers in C, which optimized take minutes.
 .PHONY: prose
-prose: ## check the spelling and the prose of all Markdown, and the comments of all Go code and the texts of the programs (builds Vale: a minute, once; needs a C compiler); LEVEL=suggestion: warnings too
+prose: ## check the spelling and the prose of all Markdown, the comments of all Go code and YAML, and the texts of the programs (builds Vale: a minute, once; needs a C compiler); LEVEL=suggestion: warnings too
 prose: LEVEL ?= error
 prose:
-	@{ $(VALE) --output=line tools/prose/examples.md tools/prose/examples.go || true; } | cut -d: -f4- | LC_ALL=C sort -u | diff tools/prose/examples.txt - || \
-		{ echo "the rules do not find what they should in tools/prose/examples.md and examples.go" >&2; exit 1; }
-	@$(VALE) --minAlertLevel=$(LEVEL) $$(git ls-files --cached --others --exclude-standard "*.md" "*.go" ":!tools/prose/examples.*")
+	@{ $(VALE) --output=line tools/prose/examples.{md,go,yaml} || true; } | cut -d: -f4- | LC_ALL=C sort -u | diff tools/prose/examples.txt - || \
+		{ echo "the rules do not find what they should in tools/prose/examples.{md,go,yaml}" >&2; exit 1; }
+	@$(VALE) --minAlertLevel=$(LEVEL) $$(git ls-files --cached --others --exclude-standard "*.md" "*.go" "*.yaml" ":!tools/prose/examples.*")
 	@rm -rf bin/texts
-	@$(call hack,texts) -dir=bin/texts $$(git ls-files --cached --others --exclude-standard "cmd/*.go" "internal/*.go" "sharding/*.go" "placement/*.go" ":!*_test.go" ":!*/test/*")
+	@$(call hack,texts) -dir=bin/texts $$(git ls-files --cached --others --exclude-standard "*.go" ":!*_test.go" ":!tools/*")
 	@$(VALE) --minAlertLevel=$(LEVEL) bin/texts
 
 .PHONY: fmt

@@ -25,7 +25,7 @@ import (
 
 func main() {
 	dir := flag.String("dir", filepath.Join("docs", "cli"), "where the pages are")
-	isChecking := flag.Bool("check", false, "only say what is not fresh")
+	isChecking := flag.Bool("check", false, "only report pages that are not fresh")
 	flag.Parse()
 	if err := run(*dir, *isChecking); err != nil {
 		fmt.Fprintln(os.Stderr, "clidocs:", err)

@@ -30,7 +30,7 @@ func run(args []string, out io.Writer) error {
 	tag := flags.String("tag", "dev", "`tag` of the images")
 	demo := flags.Bool("demo", false, "pack one image, which runs the first program, the demo, and has the licence and a list of what is linked into its programs")
 	license := flags.String("license", "LICENSE", "`file` with the Apache License, for the image of the demo")
-	created := flags.String("created", "0", "`seconds` since 1970 that the images say they were made at; the commit's time keeps them reproducible")
+	created := flags.String("created", "0", "creation time of the images, in `seconds` since 1970; the commit's time keeps them reproducible")
 	flags.StringVar(&b.Architecture, "arch", "", "GOARCH that the programs were built for")
 	flags.StringVar(&b.Version, "version", "", "`version` of the programs")
 	flags.StringVar(&b.Revision, "revision", "", "`commit` of the programs")

@@ -74,6 +74,29 @@ type listed struct {
 // licences that apply to the used packages: those of the module and those of directories within it.
 // It returns an error if a licence is missing, unknown or not allowed.
 func (l *licences) of(ctx context.Context, p *program) ([]module, error) {
+	found, err := l.listed(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.checkLinked(found); err != nil {
+		return nil, err
+	}
+	modules := []module{*found[standard]}
+	delete(found, standard)
+	for _, name := range slices.Sorted(maps.Keys(found)) {
+		modules = append(modules, *found[name])
+	}
+	for i := range modules {
+		if modules[i].ids, err = l.identify(modules[i].texts); err != nil {
+			return nil, fmt.Errorf("module %s %s: %w", modules[i].path, modules[i].version, err)
+		}
+	}
+	return modules, nil
+}
+
+// listed returns the modules of the packages that go list reports for a program, and Go's standard
+// library, by their paths, with the texts of their licences.
+func (l *licences) listed(ctx context.Context, p *program) (map[string]*module, error) {
 	out, err := goCommand(ctx, l.root, p.target, "list", "-deps", "-json=Dir,Standard,Module", "./"+packageOf(p.name))
 	if err != nil {
 		return nil, err
@@ -85,7 +108,7 @@ func (l *licences) of(ctx context.Context, p *program) ([]module, error) {
 	for decoder := json.NewDecoder(bytes.NewReader(out)); ; {
 		var one listed
 		if err := decoder.Decode(&one); errors.Is(err, io.EOF) {
-			break
+			return found, nil
 		} else if err != nil {
 			return nil, err
 		}
@@ -101,28 +124,22 @@ func (l *licences) of(ctx context.Context, p *program) ([]module, error) {
 			return nil, err
 		}
 	}
+}
+
+// checkLinked returns an error if the modules that are linked into the program are not those found.
+func (p *program) checkLinked(found map[string]*module) error {
 	for _, dep := range p.info.Deps {
 		if dep.Replace != nil {
-			return nil, fmt.Errorf("%s is replaced by %s: nobody else could build this", dep.Path, dep.Replace.Path)
+			return fmt.Errorf("%s is replaced by %s: only this machine could build this", dep.Path, dep.Replace.Path)
 		}
 		if m := found[dep.Path]; m == nil || m.version != dep.Version {
-			return nil, fmt.Errorf("%s %s is linked, and go list does not know it", dep.Path, dep.Version)
+			return fmt.Errorf("%s %s is linked, but go list does not list it", dep.Path, dep.Version)
 		}
 	}
 	if len(found) != len(p.info.Deps)+1 {
-		return nil, fmt.Errorf("go list knows %d modules, of which %d are linked", len(found)-1, len(p.info.Deps))
+		return fmt.Errorf("go list lists %d modules, but %d are linked", len(found)-1, len(p.info.Deps))
 	}
-	modules := []module{*found[standard]}
-	delete(found, standard)
-	for _, name := range slices.Sorted(maps.Keys(found)) {
-		modules = append(modules, *found[name])
-	}
-	for i := range modules {
-		if modules[i].ids, err = l.identify(modules[i].texts); err != nil {
-			return nil, fmt.Errorf("module %s %s: %w", modules[i].path, modules[i].version, err)
-		}
-	}
-	return modules, nil
+	return nil
 }
 
 // collect adds the texts in a directory of a module and in its parents, up to the root of the

@@ -42,7 +42,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	flags.StringVar(&r.out, "o", "dist", "`directory` of the files; it must be empty or missing")
 	flags.StringVar(&r.version, "version", "", "the version, as v1.2.3")
 	flags.StringVar(&r.commit, "commit", "unknown", "the commit of the sources")
-	created := flags.Int64("created", 0, "`seconds` since 1970 at which everything says that it was made: the time of the commit")
+	created := flags.Int64("created", 0, "creation time of everything, in `seconds` since 1970: the time of the commit")
 	flags.StringVar(&r.ldflags, "ldflags", "", "flags of the linker")
 	flags.StringVar(&r.homepage, "homepage", "", "`URL` of the site")
 	flags.StringVar(&r.repository, "repository", "", "`URL` of the sources; the files of a release are below it")

@@ -122,7 +122,7 @@ func parse(args []string) (*options, error) {
 		o.replicas = append(o.replicas, n)
 	}
 	if o.kill && o.replicas[len(o.replicas)-1] < 2 {
-		return nil, errors.New("-kill needs two replicas at least: nobody would be left")
+		return nil, errors.New("-kill needs two replicas at least: none would be left")
 	}
 	if o.nodes < 1 || o.churnRate < 1 || o.startup < 0 || o.replace < 0 || o.setup.webhooks < 0 {
 		return nil, errors.New("-nodes and -churn-rate must be 1 or more, -startup, -replace and -webhooks 0 or more")

@@ -36,7 +36,7 @@ func Read(name string) (*Page, error) {
 		p.Steps = append(p.Steps, block.Steps()...)
 	}
 	if len(p.Steps) == 0 {
-		return nil, fmt.Errorf("%s tells nobody to type anything", name)
+		return nil, fmt.Errorf("%s has no commands to type", name)
 	}
 	return p, nil
 }

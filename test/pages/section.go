@@ -26,11 +26,11 @@ var counted = map[string]int{"a": 1, "two": 2, "three": 3, "five": 5, "ten": 10,
 func Promised(content, pattern string) (time.Duration, error) {
 	found := regexp.MustCompile(strings.ReplaceAll(pattern, " ", `\s`)).FindStringSubmatch(content)
 	if found == nil {
-		return 0, fmt.Errorf("the page does not say how long it takes: nothing is like %q", pattern)
+		return 0, fmt.Errorf("the page does not state how long it takes: nothing matches %q", pattern)
 	}
 	minutes, known := counted[found[1]]
 	if !known {
-		return 0, fmt.Errorf("the page says that it takes %q minutes, which is no known number", found[1])
+		return 0, fmt.Errorf("the page states %q minutes, which is not a known number", found[1])
 	}
 	return time.Duration(minutes) * time.Minute, nil
 }

@@ -25,5 +25,5 @@ func TestPromisedIsTheNumberOfMinutes(t *testing.T) {
 	_, err = pages.Promised(content, `next (\w+) minutes`)
 	require.ErrorContains(t, err, `"umpteen"`)
 	_, err = pages.Promised(content, `last (\w+) minutes`)
-	require.ErrorContains(t, err, "does not say")
+	require.ErrorContains(t, err, "does not state")
 }

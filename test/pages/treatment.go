@@ -20,7 +20,7 @@ const (
 	Skip
 )
 
-// Treatment is what is done with the commands of a page that begin with a prefix.
+// Treatment is how a test handles the commands of a page that begin with a prefix.
 type Treatment struct {
 	Prefix string
 	Kind   Kind
@@ -30,8 +30,8 @@ type Treatment struct {
 	Why string
 }
 
-// Treatments are those of a page. The first one that fits counts. A command that is in none is a
-// failure.
+// Treatments are the treatments of a page. The first one that matches a command applies. A command
+// without one is a failure.
 type Treatments []Treatment
 
 // Of returns the treatment of a command. It reports false if there is none.
@@ -43,9 +43,9 @@ func (all Treatments) Of(script string) (Treatment, bool) {
 	return all[i], true
 }
 
-// Check returns what is wrong with the treatments: every command in a block of the page has one, and
-// every command in its text is typed in a block, or has a reason in notTyped. A command in the text
-// is code of two words or more, the first of which begins a command in a block.
+// Check returns the problems of the treatments. Every command in a block of the page must have one.
+// Every command in the text must be typed in a block, or have a reason in notTyped. A command in the
+// text is code of two words or more that begins with the first word of a command in a block.
 func (all Treatments) Check(p *Page, notTyped map[string]string) []string {
 	var problems []string
 	problem := func(format string, args ...any) {
@@ -55,7 +55,7 @@ func (all Treatments) Check(p *Page, notTyped map[string]string) []string {
 	for _, step := range p.Steps {
 		one, isKnown := all.Of(step.Script)
 		if !isKnown {
-			problem(":%d: nothing says how to type this: %s", step.Line, step.Script)
+			problem(":%d: no treatment for this command: %s", step.Line, step.Script)
 		}
 		if one.Kind == Look && step.Shown == nil {
 			problem(":%d: the page does not show what this prints: %s", step.Line, step.Script)

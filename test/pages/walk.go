@@ -39,7 +39,7 @@ func (w *Walk) Type(ctx context.Context, logf func(format string, args ...any)) 
 	for _, step := range w.Page.Steps {
 		one, isKnown := w.Treatments.Of(step.Script)
 		if !isKnown {
-			return all, fmt.Errorf("%s:%d: nothing says how to type this: %s", w.Page.Name, step.Line, step.Script)
+			return all, fmt.Errorf("%s:%d: no treatment for this command: %s", w.Page.Name, step.Line, step.Script)
 		}
 		if one.Kind == Skip {
 			continue

@@ -54,7 +54,7 @@ func TestWalkEndsWhereSomethingIsWrong(t *testing.T) {
 		step pages.Step
 		want string
 	}{
-		"a new command":     {pages.Step{Script: "rm x"}, "nothing says how to type this"},
+		"a new command":     {pages.Step{Script: "rm x"}, "no treatment for this command"},
 		"a command fails":   {pages.Step{Script: "echo a && false"}, "exit code 1"},
 		"a look fails":      {pages.Step{Script: "cat none", Shown: []string{"a"}}, "exit code 1"},
 		"other output":      {pages.Step{Script: "echo a", Shown: []string{"b"}}, "after 0 lines that are as on the page came not this line: b"},
@@ -83,7 +83,7 @@ func TestTreatmentsFitThePage(t *testing.T) {
 	delete(notTyped, "make c")
 	p.Steps[3].Shown, p.Steps[4] = nil, pages.Step{Line: 9, Script: "rm x"}
 	assert.Equal(t, []string{
-		"page.md:0: the page does not show what this prints: cat d", "page.md:9: nothing says how to type this: rm x",
+		"page.md:0: the page does not show what this prints: cat d", "page.md:9: no treatment for this command: rm x",
 		"page.md has no such command: sleep",
 	}, treatments.Check(p, notTyped))
 	unexplained := pages.Treatments{{Prefix: "echo c", Kind: pages.Skip}, {Prefix: "", Why: "none"}}

@@ -86,7 +86,7 @@ func (p *page) checkFirst(took effort) error {
 // checkLater returns an error if a later demo took longer than the page promises.
 func (p *page) checkLater(took effort) error {
 	if took.elapsed > p.later {
-		return fmt.Errorf("%q took %s once everything was built, but README.md says less than %s", demoCommand, took.elapsed.Round(time.Second), p.later)
+		return fmt.Errorf("%q took %s once everything was built, but README.md states less than %s", demoCommand, took.elapsed.Round(time.Second), p.later)
 	}
 	return nil
 }

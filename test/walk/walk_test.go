@@ -69,10 +69,10 @@ func TestPageHasTheTimeOfTheDemo(t *testing.T) {
 	for without, want := range map[string]string{
 		"## " + pages.GoAlone: "no such section",
 		demoCommand:           "does not have",
-		"Allow ":              "does not say",
-		"After that, ":        "does not say",
-		"on two cores":        "does not say",
-		"less than ":          "does not say",
+		"Allow ":              "does not state",
+		"After that, ":        "does not state",
+		"on two cores":        "does not state",
+		"less than ":          "does not state",
 	} {
 		_, err := parse(strings.ReplaceAll(string(content), without, ""))
 		require.ErrorContains(t, err, want, without)
