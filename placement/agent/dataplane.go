@@ -76,7 +76,7 @@ type dataPlane struct {
 //     listed, and replace [AcknowledgedFile] by {"generation":N,"stopping":{…},"failing":{…}}, with
 //     the generation of the file. The two maps have the form of those in an acknowledgement: UIDs
 //     with the indexes that still run and must not, and with the reason why something does not work;
-//   - replace it again when it is not true any longer, also when the file is old.
+//   - replace it again when it is out of date, even if the contract's file is old.
 //
 // Nothing counts as working until the program has acknowledged it. When the Lease is lost and when
 // ctx ends, the file lists nothing. RunFiles releases the Lease, or joins the pool again, when the
@@ -199,8 +199,8 @@ func (p *dataPlane) idle(ctx context.Context) bool {
 	return len(p.units) == 0
 }
 
-// replace sets what the file must have. What it no longer lists may run until the program has
-// acknowledged that.
+// replace sets the contract that the file must contain. Units that it no longer lists may run until
+// the program has acknowledged it.
 func (p *dataPlane) replace(c contract.Contract, followed int64) {
 	before := p.file
 	p.file, p.followed, p.stored, p.answered, p.retry = c, followed, false, false, 0

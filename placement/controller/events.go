@@ -28,10 +28,10 @@ const (
 )
 
 const (
-	// notAcknowledgedAfter is after which time a resource that is not acknowledged gets an event.
+	// notAcknowledgedAfter is the time after which an unacknowledged resource gets an event.
 	notAcknowledgedAfter = 30 * time.Second
-	// eventsPerSecond and eventBurst bound the events about what is in order or passes, so that a pool
-	// that starts with thousands of resources, or rolls, does not write an event for each.
+	// eventsPerSecond and eventBurst bound the events about normal or transient states, so that a
+	// pool that starts with thousands of resources, or rolls, does not write an event for each.
 	eventsPerSecond, eventBurst = 5, 50
 )
 
@@ -59,8 +59,7 @@ func (r *reporter) warn(about *corev1.ObjectReference, reason, message string) {
 	}
 }
 
-// note writes an event about something that is in order, or that passes as a rule, unless there are
-// too many.
+// note writes an event about a normal or transient state, unless there are too many.
 func (r *reporter) note(about *corev1.ObjectReference, eventType, reason, message string) {
 	if r.recorder != nil && r.limit.TryAccept() {
 		r.recorder.Event(about, eventType, reason, message)
@@ -137,9 +136,8 @@ func describeMoves(order []move, counts map[move]int) string {
 	return strings.Join(parts, ", ")
 }
 
-// lateness is what is known of a resource that is not acknowledged. The condition does not have
-// the time since when: it may have been False before for another reason, and not every kind stores
-// it.
+// lateness is the history of a resource that is not acknowledged. The condition does not contain
+// its beginning: it may have been False before for another reason, and not every kind stores it.
 type lateness struct {
 	since     time.Time
 	announced bool

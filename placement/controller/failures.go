@@ -11,15 +11,15 @@ import (
 // delay doubles with each failure.
 const retryPeriod, maxRetryPeriod = time.Second, time.Minute
 
-// failure is what is known of a request that failed.
+// failure is the history of a request that failed.
 type failure struct {
 	count           int
 	resourceVersion string
 	until           time.Time
 }
 
-// mayTry reports whether a request may be sent. One that has failed may be if its delay is over, or
-// if its object has another version now. Otherwise the next pass comes at the end of the delay.
+// mayTry reports whether a request may be sent. A failed request may be sent again after its delay,
+// or when its object has changed. Otherwise mayTry schedules a pass at the end of the delay.
 func (p *pass) mayTry(request, resourceVersion string) bool {
 	f := p.failures[request]
 	if f == nil || f.resourceVersion != resourceVersion || !p.now.Before(f.until) {

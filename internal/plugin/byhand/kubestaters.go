@@ -145,9 +145,10 @@ type Takeover struct {
 	read records.Stored
 }
 
-// PrepareTakeover reads a node, and returns what to take over. Only a node that nodekeeper knows
-// nothing of gets the labels, as if a user gave them: those of a live Node, of a pending transaction
-// or of a record of nodekeeper are later. Overwrite replaces such a record of a node that is away.
+// PrepareTakeover reads a node, and returns what to take over. The labels are only for a node without
+// a live Node, a pending transaction and a record of nodekeeper, all of which have newer labels. They
+// are then treated as set by a user. With overwrite, they also replace the record of a node that is
+// away.
 func PrepareTakeover(ctx context.Context, c *inspect.Cluster, from record.KubeStateRSLabels, overwrite bool) (*Takeover, error) {
 	n, err := c.Node(ctx, from.Node)
 	if err == nil {

@@ -20,12 +20,12 @@ type object struct {
 	latest string
 	// released is set while the children of the object must follow it.
 	released release
-	// life is what is known of the object with one UID. An object with the same name that is created
+	// life is the tracked state of the object with one UID. An object with the same name that is created
 	// later has another one.
 	life life
 }
 
-// life is what is known of an object with one UID.
+// life is the tracked state of an object with one UID.
 type life struct {
 	uid types.UID
 	// drain is the drain that the watch shows, or the zero value.
@@ -74,13 +74,13 @@ type release struct {
 	shard string
 }
 
-// isEmpty reports whether nothing is known that must be remembered.
+// isEmpty reports whether there is no state to remember.
 func (o object) isEmpty() bool {
 	l := o.life
 	return o.found == nil && o.latest == "" && o.released.shard == "" && l.drain == (drain{}) && l.taken == "" && l.children.to == ""
 }
 
-// lifeOf returns what is known of the object with this UID.
+// lifeOf returns the tracked state of the object with this UID.
 func (o object) lifeOf(uid types.UID) life {
 	if o.life.uid == uid {
 		return o.life

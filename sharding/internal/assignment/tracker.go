@@ -73,7 +73,7 @@ func (t *tracker) run() {
 	workers.Wait()
 }
 
-// change replaces what is known of an object.
+// change replaces the tracked state of an object.
 func (t *tracker) change(key types.NamespacedName, change func(object) object) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -88,7 +88,7 @@ func (t *tracker) changeLocked(key types.NamespacedName, change func(object) obj
 	}
 }
 
-// changeChildren replaces what is known of the children of a main object.
+// changeChildren replaces the tracked state of the children of a main object.
 func (t *tracker) changeChildren(m *metav1.PartialObjectMetadata, change func(childrenMove) childrenMove) {
 	t.change(keyFor(m), func(o object) object {
 		if o.life.uid == m.UID { // not if the object was created again meanwhile
@@ -98,7 +98,7 @@ func (t *tracker) changeChildren(m *metav1.PartialObjectMetadata, change func(ch
 	})
 }
 
-// known returns what is known of an object.
+// known returns the tracked state of an object.
 func (t *tracker) known(key types.NamespacedName) object {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -48,7 +48,7 @@ type Rings struct {
 	ready bool
 }
 
-// known is what is known of a ring.
+// known is the cached state of a ring.
 type known struct {
 	// decider is nil if the ring is ignored or is being deleted.
 	decider *policy.Decider
@@ -159,7 +159,7 @@ func (r *Rings) isReady() bool {
 	return r.ready
 }
 
-// of returns what is known of a ring, or nil.
+// of returns the cached state of a ring, or nil.
 func (r *Rings) of(name string) *known {
 	r.mu.Lock()
 	defer r.mu.Unlock()
