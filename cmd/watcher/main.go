@@ -100,6 +100,14 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	if err := report(mgr, all, stored, m); err != nil {
 		return err
 	}
+	if err := add(mgr, w); err != nil {
+		return err
+	}
+	return daemon.Run(ctx, mgr)
+}
+
+// add makes the manager run the watcher, its barrier before that, and its probes.
+func add(mgr manager.Manager, w *watcher.Watcher) error {
 	if err := mgr.AddHealthzCheck("recording", w.Live); err != nil {
 		return fmt.Errorf("adding the liveness probe: %w", err)
 	}
@@ -112,7 +120,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	if err := mgr.Add(manager.RunnableFunc(w.Run)); err != nil {
 		return fmt.Errorf("adding the watcher: %w", err)
 	}
-	return daemon.Run(ctx, mgr)
+	return nil
 }
 
 // report makes the manager report Nodes that keep the startup taint, deleted ones that keep the

@@ -39,17 +39,9 @@ func churn(ctx context.Context, r *report, c *cluster, duration time.Duration, r
 		}
 		m := c.fleet[names[i%len(names)]]
 		all.Go(func() error {
-			if err := c.delete(allCtx, m); err != nil {
-				return err
-			}
-			if err := pause(allCtx, absence); err != nil {
-				return err
-			}
-			if err := c.register(allCtx, m); err != nil {
-				return err
-			}
-			returned[i] = m.uid
-			return nil
+			uid, err := c.recreate(allCtx, m)
+			returned[i] = uid
+			return err
 		})
 	}
 	if err := all.Wait(); err != nil {
@@ -69,6 +61,20 @@ func churn(ctx context.Context, r *report, c *cluster, duration time.Duration, r
 	m.latencies = c.see.latencies(returned)
 	r.addMeasured(m)
 	return c.check(ctx)
+}
+
+// recreate deletes a node and registers it again after its absence. It returns the new UID.
+func (c *cluster) recreate(ctx context.Context, m *member) (types.UID, error) {
+	if err := c.delete(ctx, m); err != nil {
+		return "", err
+	}
+	if err := pause(ctx, absence); err != nil {
+		return "", err
+	}
+	if err := c.register(ctx, m); err != nil {
+		return "", err
+	}
+	return m.uid, nil
 }
 
 func pause(ctx context.Context, d time.Duration) error {

@@ -116,14 +116,28 @@ func (p *plugin) importFile(ctx context.Context, o *importOptions, file string) 
 	if err != nil {
 		return err
 	}
+	owed, kept, err := p.storeImports(ctx, o, c, all)
+	if err != nil || o.dryRun.Dry() {
+		return err
+	}
+	appeared, err := byhand.Appeared(ctx, &c.Cluster, all)
+	if err != nil {
+		return err
+	}
+	save := requesting{dryRun: o.dryRun, Requests: byhand.Requests{Type: txn.Updated, Done: "saved", Timeout: o.timeout}}
+	return errors.Join(p.restoreImported(ctx, o, c, servers, append(owed, appeared...)), save.runAny(ctx, p, c, servers, kept))
+}
+
+// storeImports stores records, and prints what each does. It returns the names of the live nodes
+// that get the labels of their records, and of those that keep their own labels.
+func (p *plugin) storeImports(ctx context.Context, o *importOptions, c *cluster, all []byhand.Import) (owed, kept []string, err error) {
 	shown := output.NewProgress(p.ErrOut)
-	var owed, kept []string
 	for i := range all {
 		shown.Show("Importing: %d of %d", i+1, len(all))
 		done, err := all[i].Store(ctx, &c.Cluster, o.dryRun.DryRun)
 		shown.Done()
 		if err != nil {
-			return fmt.Errorf("%w (%d of %d records were taken in before; to go on, give the same file once more)", err, i, len(all))
+			return nil, nil, fmt.Errorf("%w (%d of %d records were taken in before; to go on, give the same file once more)", err, i, len(all))
 		}
 		effect := ""
 		switch {
@@ -137,15 +151,7 @@ func (p *plugin) importFile(ctx context.Context, o *importOptions, file string) 
 		}
 		_, _ = fmt.Fprintf(p.Out, "node/%s %s%s%s\n", all[i].Name, done, effect, o.dryRun.suffix())
 	}
-	if o.dryRun.Dry() {
-		return nil
-	}
-	appeared, err := byhand.Appeared(ctx, &c.Cluster, all)
-	if err != nil {
-		return err
-	}
-	save := requesting{dryRun: o.dryRun, Requests: byhand.Requests{Type: txn.Updated, Done: "saved", Timeout: o.timeout}}
-	return errors.Join(p.restoreImported(ctx, o, c, servers, append(owed, appeared...)), save.runAny(ctx, p, c, servers, kept))
+	return owed, kept, nil
 }
 
 // restoreImported restores the imported labels of nodes that are there.
