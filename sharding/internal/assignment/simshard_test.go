@@ -159,11 +159,21 @@ func (s *shard) owns(m *metav1.PartialObjectMetadata) bool {
 	return m != nil && m.Labels[shardKey] == s.name()
 }
 
-// canWrite reports whether the API server accepts writes of the shard to an object: where objects are
-// taken by force, the fence refuses those to an object that another shard has, even if that object
-// was made again under its name.
-func (s *shard) canWrite(name string) bool {
-	return !s.settings.forces || s.owns(s.world.get(id{false, name}))
+// canWrite reports whether the work of the shard on an object has an effect. If the object was taken
+// by force, its former shard may not know that yet. The fence then refuses the writes of every shard
+// but the one that the stored object of this name belongs to, even if the object was made again.
+func (s *shard) canWrite(name string, uid types.UID) bool {
+	if !s.world.forced[uid] {
+		return true
+	}
+	live := s.world.get(id{false, name})
+	switch {
+	case live == nil:
+		return false
+	case live.Labels[shardKey] != "":
+		return s.owns(live)
+	}
+	return live.Labels[drainKey] == ""
 }
 
 // start begins a passage.
@@ -180,11 +190,11 @@ func (s *shard) start(name string) {
 			return
 		}
 	}
-	if !s.canWrite(name) {
-		return // the object was taken, which the cache does not show yet
+	if !s.canWrite(name, m.UID) {
+		return // the cache does not show yet that the object was taken
 	}
 	for _, other := range s.shards {
-		if p, isWorking := other.work[name]; isWorking && p.uid == m.UID && other.canWrite(name) && !s.world.now.After(other.until) {
+		if p, isWorking := other.work[name]; isWorking && p.uid == m.UID && other.canWrite(name, p.uid) && !s.world.now.After(other.until) {
 			s.world.breaks(errS1, "%s begins to act on %s, on which %s acts", s.name(), name, other.name())
 		}
 	}
@@ -202,7 +212,7 @@ func (s *shard) act(name string) {
 	if !isWorking || !s.holds() {
 		return
 	}
-	if s.canWrite(name) {
+	if s.canWrite(name, p.uid) {
 		s.world.act(p.uid, name, p.number, s.index)
 	}
 	main := s.world.get(id{false, name})

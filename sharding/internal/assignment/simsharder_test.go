@@ -404,6 +404,9 @@ func (s *sharder) checkTaken(m *metav1.PartialObjectMetadata, to change) {
 		return
 	}
 	for _, p := range s.shards {
+		if s.world.isFenced && p.owns(m) && m.Labels[drainKey] != "" && p.lease().isHeld {
+			s.world.forced[m.UID] = true
+		}
 		at, isWorking := p.work[m.Name]
 		switch {
 		case !isWorking || !p.owns(m) || at.uid != m.UID:

@@ -31,6 +31,8 @@ type world struct {
 	// isFenced is set if the API server refuses writes of shards to objects without their label, and
 	// never cleared.
 	isFenced bool
+	// forced are the objects that were taken from a shard while it held its Lease.
+	forced map[types.UID]bool
 	// late are writes that have not arrived yet.
 	late   []lateWrite
 	writes int
@@ -90,7 +92,7 @@ func (w *world) reset(tracks bool) {
 	if selectors == nil {
 		selectors = map[string]labels.Selector{}
 	}
-	*w = world{now: begin, rv: 10, objects: map[id]*stored{}, journal: map[types.UID]*entry{}, creators: map[types.UID]int{}, tracks: tracks, selectors: selectors}
+	*w = world{now: begin, rv: 10, objects: map[id]*stored{}, journal: map[types.UID]*entry{}, forced: map[types.UID]bool{}, creators: map[types.UID]int{}, tracks: tracks, selectors: selectors}
 	for range shardCount {
 		w.leases = append(w.leases, &lease{})
 	}
