@@ -31,11 +31,11 @@ type history struct {
 }
 
 // add records a successful renewal and when it was sent, and discards old times. The first renewal
-// since another client has written the Lease starts a row.
-func (h *history) add(stored *coordinationv1.Lease, sent time.Time, startsRow bool) {
+// since another client has written the Lease starts a new tenure.
+func (h *history) add(stored *coordinationv1.Lease, sent time.Time, isNew bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if startsRow {
+	if isNew {
 		h.first = stored
 	}
 	if h.sent == nil {
@@ -71,7 +71,7 @@ func (h *history) sentAt(l *coordinationv1.Lease) (sent time.Time, ok bool) {
 	return sent, ok
 }
 
-// hasStored reports whether a Lease is the one of the current row, at its first version or a later
+// hasStored reports whether a Lease is the one of the current tenure, at its first version or a later
 // one.
 func (h *history) hasStored(l *coordinationv1.Lease) bool {
 	first := h.firstStored()

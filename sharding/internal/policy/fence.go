@@ -16,7 +16,7 @@ const fencePrefix = "sharding-fence-"
 
 // Fence is the validating policy of a ring with its binding. It refuses requests of a shard for
 // objects of other shards, and changes of sharding metadata by others than the sharder. It is one
-// policy, because the API server converts the old and the new object for each.
+// policy, because the API server converts the old and the new object for each policy.
 type Fence struct {
 	Policy  *admissionregistrationv1.ValidatingAdmissionPolicy
 	Binding *admissionregistrationv1.ValidatingAdmissionPolicyBinding

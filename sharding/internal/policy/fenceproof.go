@@ -116,14 +116,14 @@ func (c *Controller) installFence(ctx context.Context, name string, f Fence) (wr
 	policy := &admissionregistrationv1.ValidatingAdmissionPolicy{}
 	err = c.Client.Get(ctx, client.ObjectKeyFromObject(f.Policy), policy)
 	same := err == nil && equality.Semantic.DeepEqual(policy.Spec, f.Policy.Spec)
-	wrotePolicy, err := c.ensure(ctx, name, f.Policy, policy, same, err)
+	wrotePolicy, err := c.ensure(ctx, name, f.Policy.DeepCopy(), policy, same, err)
 	if err != nil {
 		return true, fmt.Errorf("installing ValidatingAdmissionPolicy %s: %w", f.Policy.Name, err)
 	}
 	binding := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{}
 	err = c.Client.Get(ctx, client.ObjectKeyFromObject(f.Binding), binding)
 	same = err == nil && equality.Semantic.DeepEqual(binding.Spec, f.Binding.Spec)
-	wroteBinding, err := c.ensure(ctx, name, f.Binding, binding, same, err)
+	wroteBinding, err := c.ensure(ctx, name, f.Binding.DeepCopy(), binding, same, err)
 	if err != nil {
 		return true, fmt.Errorf("installing ValidatingAdmissionPolicyBinding %s: %w", f.Binding.Name, err)
 	}
@@ -131,11 +131,11 @@ func (c *Controller) installFence(ctx context.Context, name string, f Fence) (wr
 }
 
 // removeFence deletes the fence of a ring, the binding before the policy.
-func (c *Controller) removeFence(ctx context.Context, of string) error {
-	c.forgetFence(of)
-	name := fencePrefix + of
+func (c *Controller) removeFence(ctx context.Context, ringName string) error {
+	c.forgetFence(ringName)
+	name := fencePrefix + ringName
 	for _, o := range []client.Object{&admissionregistrationv1.ValidatingAdmissionPolicyBinding{}, &admissionregistrationv1.ValidatingAdmissionPolicy{}} {
-		if err := c.delete(ctx, of, types.NamespacedName{Name: name}, o); err != nil {
+		if err := c.delete(ctx, ringName, types.NamespacedName{Name: name}, o); err != nil {
 			return fmt.Errorf("deleting %T %s: %w", o, name, err)
 		}
 	}
@@ -288,10 +288,10 @@ func (c *Controller) proofOfFence(r *v1alpha1.ClusterRing, f Fence, written bool
 	return p
 }
 
-func (c *Controller) forgetFence(of string) {
+func (c *Controller) forgetFence(ringName string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.fences, of)
+	delete(c.fences, ringName)
 }
 
 // failFence reports why a fence is not installed, unless a retry is expected to succeed.
