@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/placement/test/queues"
+	"nodekeeper.dev/sharding/shardlease"
 	"nodekeeper.dev/test/manifests"
 	"nodekeeper.dev/test/programs"
 )
@@ -112,7 +113,7 @@ func (s *story) shows(wanted, ready int64, why string) {
 func (s *story) holder(t require.TestingT, pod string) string {
 	lease := &coordinationv1.Lease{}
 	require.NoError(t, s.Get(s.t.Context(), types.NamespacedName{Namespace: shop, Name: pod}, lease))
-	return ptr.Deref(lease.Spec.HolderIdentity, "")
+	return shardlease.Holder(lease)
 }
 
 func (s *story) eventually(condition func(c *assert.CollectT), message string) {
