@@ -28,7 +28,7 @@ func run(args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("images", flag.ContinueOnError)
 	dir := flags.String("o", ".", "`directory` of the images")
 	tag := flags.String("tag", "dev", "`tag` of the images")
-	demo := flags.Bool("demo", false, "pack one image, which runs the first program, the demo, and has the licence and a list of what is linked into its programs")
+	demo := flags.Bool("demo", false, "pack one image, which runs the first program, the demo, and has the license and a list of the modules of its programs")
 	license := flags.String("license", "LICENSE", "`file` with the Apache License, for the image of the demo")
 	created := flags.String("created", "0", "creation time of the images, in `seconds` since 1970; the commit's time keeps them reproducible")
 	flags.StringVar(&b.Architecture, "arch", "", "GOARCH that the programs were built for")
