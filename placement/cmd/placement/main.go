@@ -47,7 +47,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	case "agent":
 		return command.Agent(ctx, args[1:], stderr)
 	case "copy":
-		return command.Copy(args[1:])
+		return command.Copy(args[1:], stderr)
 	case "-h", "-help", "--help", "help":
 		_, _ = io.WriteString(stderr, usage)
 		return nil

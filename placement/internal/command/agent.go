@@ -96,7 +96,7 @@ func (m *mode) check() error {
 func runPrograms(ctx context.Context, cfg *rest.Config, a agent.Options, m *mode) error {
 	executable, err := os.Executable()
 	if err != nil {
-		return fmt.Errorf("finding the own executable: %w", err)
+		return fmt.Errorf("finding this executable: %w", err)
 	}
 	g, err := guard.Start(guard.Config{
 		Executable: executable, Pod: string(a.PodUID), StopTime: agent.LostStopTime(a.LeaseDuration), ReadyLine: m.readyLine, Program: m.program,

@@ -62,6 +62,8 @@ func TestHelpAndVersion(t *testing.T) {
 	var out bytes.Buffer
 	require.ErrorIs(t, command.Agent(t.Context(), []string{"--help"}, &out), command.ErrHelp)
 	assert.Contains(t, out.String(), "-ready-line line")
+	require.ErrorIs(t, command.Copy([]string{"--help"}, &out), command.ErrHelp)
+	assert.Contains(t, out.String(), "Usage of placement copy:\n  placement copy DIRECTORY\n")
 	require.ErrorIs(t, command.Controller(t.Context(), []string{"--version"}, &out), command.ErrVersion)
 }
 
@@ -70,7 +72,7 @@ func TestCopyIsTheProgram(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "placement")
 	for range 2 { // the container may be started again
-		require.NoError(t, command.Copy([]string{dir}))
+		require.NoError(t, command.Copy([]string{dir}, io.Discard))
 	}
 	self, err := os.Executable()
 	require.NoError(t, err)
@@ -89,8 +91,8 @@ func TestCopyIsTheProgram(t *testing.T) {
 
 func TestCopyNeedsADirectory(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{nil, {""}, {"--help"}, {"a", "b"}, {filepath.Join(t.TempDir(), "missing")}} {
-		err := command.Copy(args)
+	for _, args := range [][]string{nil, {""}, {"--no-such-flag"}, {"a", "b"}, {filepath.Join(t.TempDir(), "missing")}} {
+		err := command.Copy(args, io.Discard)
 		require.Error(t, err, "%v", args)
 		assert.NotContains(t, err.Error(), "\n")
 	}

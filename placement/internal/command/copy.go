@@ -2,6 +2,7 @@ package command
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -11,24 +12,38 @@ import (
 // programName is the name of the file that [Copy] writes.
 const programName = "placement"
 
-// Copy is the command copy: it copies this program into a directory as the file placement. So an
-// init container can put the agent into a volume for a container with another image. It replaces
-// the file in one step.
-func Copy(args []string) error {
-	if len(args) != 1 || args[0] == "" || args[0][0] == '-' {
-		return errors.New("give one directory: see placement --help")
+// copyUsage is the help of the command copy, which has no flags.
+const copyUsage = `Usage of placement copy:
+  placement copy DIRECTORY
+    	copy this program into the directory, as the file placement
+`
+
+// Copy is the command copy: it copies this program into a directory as the file placement. An init
+// container uses it to add the agent to a container with another image. It replaces the file in one
+// step. It prints help to stderr on request, and returns [ErrHelp] then.
+func Copy(args []string, stderr io.Writer) error {
+	fs := flag.NewFlagSet("placement copy", flag.ContinueOnError)
+	fs.SetOutput(io.Discard) // the error is enough
+	if err := fs.Parse(args); errors.Is(err, flag.ErrHelp) {
+		_, _ = io.WriteString(stderr, copyUsage)
+		return ErrHelp
+	} else if err != nil {
+		return fmt.Errorf("%w: see placement copy --help", err)
+	}
+	if fs.NArg() != 1 || fs.Arg(0) == "" {
+		return errors.New("give one directory: see placement copy --help")
 	}
 	executable, err := os.Executable()
 	if err != nil {
-		return fmt.Errorf("finding the own executable: %w", err)
+		return fmt.Errorf("finding this executable: %w", err)
 	}
-	if err := copyProgram(executable, filepath.Join(args[0], programName)); err != nil {
+	if err := copyProgram(executable, filepath.Join(fs.Arg(0), programName)); err != nil {
 		return fmt.Errorf("copying the program: %w", err)
 	}
 	return nil
 }
 
-// copyProgram copies a file, which every user may run then.
+// copyProgram copies a file, and makes it executable for all users.
 func copyProgram(from, to string) (err error) {
 	source, err := os.Open(from) //nolint:gosec // the path of this program
 	if err != nil {
