@@ -47,7 +47,7 @@ var extras = []struct{ file, deploy, path, what string }{
 	{"protection-policy.yaml", "deploy", "protection/policy.yaml", "the finalizer from the API server; needs Kubernetes 1.36 and processors with --protect=finalizer"},
 	{"sharder-monitoring.yaml", "sharding/deploy", "monitoring", "alerts, a dashboard and a PodMonitor of the sharder; needs the Prometheus operator"},
 	{"placement-monitoring.yaml", "placement/deploy", "monitoring", "alerts, a dashboard and a PodMonitor of placement; needs the Prometheus operator"},
-	{"placement-lease-owner.yaml", "placement/deploy", "components/lease-owner", "pods of a pool write no Lease but their own"},
+	{"placement-lease-owner.yaml", "placement/deploy", "components/lease-owner", "pods of a pool write no Lease but their own; needs Kubernetes 1.30"},
 	{"sharder-crds.yaml", "sharding/deploy", "crd", "the CRD of the sharder; the label keeper needs none"},
 }
 
