@@ -1,6 +1,7 @@
 package record_test
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/types"
 
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodeview/identity"
@@ -75,6 +77,36 @@ func TestStatesOfWithheldLabelsAreStored(t *testing.T) {
 		require.Len(t, read.Withheld, 1)
 		assert.Equal(t, state, read.Withheld[0].State)
 	}
+}
+
+// A state in memory is the one that another program reads, whatever its arguments are.
+func TestEveryStateOfWithheldLabelsIsParsedAsItIs(t *testing.T) {
+	states := map[string]record.WithheldState{"Kept": record.Kept}
+	for _, uid := range []types.UID{"", "u2"} {
+		states[fmt.Sprintf("WaitingFor(%q)", uid)] = record.WaitingFor(uid)
+		states[fmt.Sprintf("RefusedFor(%q)", uid)] = record.RefusedFor(uid)
+		for _, marker := range []string{"", "7"} {
+			states[fmt.Sprintf("DecidedFor(%q, %q)", uid, marker)] = record.DecidedFor(uid, marker)
+			states[fmt.Sprintf("Unconfirmed(%q, %q)", uid, marker)] = record.Unconfirmed(uid, marker)
+		}
+	}
+	for _, marker := range []string{"", "7"} {
+		for _, at := range []revision.Revision{{}, revision.MustParse("8")} {
+			states[fmt.Sprintf("RestoredBy(%q, %v)", marker, at)] = record.RestoredBy(marker, at)
+		}
+	}
+	r := withheld()
+	for name, state := range states {
+		t.Run(name, func(t *testing.T) {
+			r.Withheld = []record.Withheld{{Labels: map[string]string{role: ""}, State: state}}
+			read, err := record.Parse(r.ConfigMap("records"))
+			require.NoError(t, err)
+			require.Len(t, read.Withheld, 1)
+			assert.Equal(t, state, read.Withheld[0].State)
+		})
+	}
+	assert.Equal(t, record.WaitingFor("u2"), record.DecidedFor("u2", ""))
+	assert.True(t, record.DecidedFor("u2", "7").IsDecidedFor("u2"))
 }
 
 // Releases without identities leave the annotations unchanged.

@@ -30,20 +30,28 @@ const (
 var Kept WithheldState
 
 // WaitingFor is the state of labels that wait until an incarnation, which has the other labels of
-// the record, reports its identity.
-func WaitingFor(uid types.UID) WithheldState { return WithheldState{kind: waiting, uid: uid} }
+// the record, reports its identity. Without an incarnation the state is [Kept].
+func WaitingFor(uid types.UID) WithheldState {
+	if uid == "" {
+		return Kept
+	}
+	return WithheldState{kind: waiting, uid: uid}
+}
 
 // DecidedFor is the state of labels that an incarnation gets. The write that restores them sets the
-// marker.
+// marker. Without a marker the state is [WaitingFor] the incarnation.
 func DecidedFor(uid types.UID, marker string) WithheldState {
+	if uid == "" || marker == "" {
+		return WaitingFor(uid)
+	}
 	return WithheldState{kind: decided, uid: uid, marker: marker}
 }
 
 // Unconfirmed is the state of labels whose incarnation was gone before it was known whether the
 // write that sets the marker had restored them. They are kept, unless a state of that incarnation
-// with the marker is saved: then it had them. Without a marker the state is [Kept].
+// with the marker is saved: then it had them. Without an incarnation or a marker the state is [Kept].
 func Unconfirmed(uid types.UID, marker string) WithheldState {
-	if marker == "" {
+	if uid == "" || marker == "" {
 		return Kept
 	}
 	return WithheldState{kind: unconfirmed, uid: uid, marker: marker}
@@ -60,8 +68,13 @@ func RestoredBy(marker string, at revision.Revision) WithheldState {
 }
 
 // RefusedFor is the state of labels that the API server has refused to set on an incarnation. They
-// are tried again on the next one.
-func RefusedFor(uid types.UID) WithheldState { return WithheldState{kind: refused, uid: uid} }
+// are tried again on the next one. Without an incarnation the state is [Kept].
+func RefusedFor(uid types.UID) WithheldState {
+	if uid == "" {
+		return Kept
+	}
+	return WithheldState{kind: refused, uid: uid}
+}
 
 // IsRefused reports whether the state is [RefusedFor] any incarnation.
 func (s WithheldState) IsRefused() bool { return s.kind == refused }
