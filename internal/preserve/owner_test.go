@@ -89,7 +89,7 @@ func tableOfOwners() string {
 // cell returns the owner of a label, and of an annotation or a taint if that differs.
 func cell(former, later ownerCase) string {
 	of := func(kind string) string {
-		return ownerText(whose(keysByKind[kind], former.state, later.state, later.isSame, later.isWithdrawn))
+		return ownerText(ownerOf(keysByKind[kind], former.state, later.state, later.isSame, later.isWithdrawn))
 	}
 	text := of("label")
 	switch annotation, taint := of("annotation"), of("taint"); {
@@ -127,7 +127,7 @@ func TestOwnerOfEveryInput(t *testing.T) {
 			after := keyState{isThere: bit(4), isMachines: bit(5), isUnclear: bit(6), isOverruled: bit(7)}
 			isSame, isWithdrawn := bit(8), bit(9)
 			about := fmt.Sprintf("%s: before %+v, after %+v, same %t, withdrawn %t", kind, before, after, isSame, isWithdrawn)
-			isMachines, isUnclear, isOverruled := whose(key, before, after, isSame, isWithdrawn)
+			isMachines, isUnclear, isOverruled := ownerOf(key, before, after, isSame, isWithdrawn)
 			assert.False(t, isMachines && (isUnclear || isOverruled), about)
 			if after.isMachines && !after.isUnclear {
 				assert.True(t, isMachines, "agents set it last: %s", about)

@@ -13,9 +13,9 @@ import (
 // [copies].
 type keyState struct{ isThere, isMachines, isUnclear, isOverruled, isCopied bool }
 
-// whose returns to whom a key belongs in the later of two states of an incarnation, given both, whether
-// the key has the same value in both, and whether agents have withdrawn it in between. At most one
-// of isMachines, isUnclear and isOverruled is true, except that an unclear key may be overruled.
+// ownerOf determines who owns a key in the later of two states of an incarnation, given both, whether
+// the value is the same in both, and whether agents have withdrawn the key in between. At most one of
+// isMachines, isUnclear and isOverruled is true, except that an unclear key may be overruled.
 //
 //   - If the later state does not report who set a key, the earlier one still applies while the
 //     value is the same, because the API server drops the oldest field managers when there are more
@@ -31,7 +31,7 @@ type keyState struct{ isThere, isMachines, isUnclear, isOverruled, isCopied bool
 //   - An overruled key stays overruled until agents set or withdraw it again.
 //   - A copied key stays the machine's while the value is the same, whoever owns it: no user has
 //     chosen another value.
-func whose(key string, before, after keyState, isSame, isWithdrawn bool) (isMachines, isUnclear, isOverruled bool) {
+func ownerOf(key string, before, after keyState, isSame, isWithdrawn bool) (isMachines, isUnclear, isOverruled bool) {
 	isMachines = before.isCopied && isSame || after.isMachines && (!after.isUnclear || !before.isOverruled) || before.isMachines && after.isUnclear && isSame
 	stillUnclear := after.isUnclear && (!before.isThere || before.isUnclear || labels.IsTaint(key))
 	isUnclear = (stillUnclear || before.isUnclear && isSame) && !isMachines
@@ -40,7 +40,8 @@ func whose(key string, before, after keyState, isSame, isWithdrawn bool) (isMach
 	return isMachines, isUnclear, isOverruled
 }
 
-// mergeOwnership returns the later of two states of an incarnation with the [whose] of each key.
+// mergeOwnership returns the later of two states of an incarnation with the owner of each key, see
+// [ownerOf].
 func mergeOwnership(before, after labels.Side, withdrawn labels.Keys) labels.Side {
 	isWithdrawn := withdrawn.Set()
 	was, is := keyStates(before), keyStates(after)
@@ -50,7 +51,7 @@ func mergeOwnership(before, after labels.Side, withdrawn labels.Keys) labels.Sid
 		value, isThere := after.Labels[key]
 		b, a := was[key], is[key]
 		b.isThere, a.isThere = wasThere, isThere
-		isMachines, isUnclear, isOverruled := whose(key, b, a, wasThere && isThere && former == value, isWithdrawn[key])
+		isMachines, isUnclear, isOverruled := ownerOf(key, b, a, wasThere && isThere && former == value, isWithdrawn[key])
 		if isMachines {
 			machine = append(machine, key)
 		}
