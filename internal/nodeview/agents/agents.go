@@ -110,7 +110,8 @@ type Ownership struct {
 	Machine, Unclear labels.Keys
 	// ActedAt is when agents last set anything except the status, in whole seconds; zero if never.
 	ActedAt time.Time
-	// Claimed are the keys that controllers claim in annotations, see [claims].
+	// Claimed are the keys that annotations name as a controller's, see [claims], also if a person has
+	// changed or removed them.
 	Claimed labels.Keys
 	// Admitted are the keys, the marker among them, that only the webhook has set: they were not in
 	// the request to create the Node, and have not been set since, not even to the same value.
@@ -129,7 +130,7 @@ type Ownership struct {
 // managedFields were reset. If an entry cannot be read, as one of a future format, every label is
 // unclear and none is the webhook's. Labels that a kubelet may not set are never the machine's,
 // because a kubelet can claim them in managedFields. What a controller claims is the machine's
-// whoever owns it there.
+// whoever owns it there, see [claims].
 func (m Managers) Of(n *metav1.ObjectMeta) Ownership {
 	f, o := m.read(n), Ownership{}
 	var claims map[string]bool

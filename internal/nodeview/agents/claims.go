@@ -11,17 +11,20 @@ import (
 	"nodekeeper.dev/internal/labels"
 )
 
-// claims are the keys that a controller has noted in an annotation of the Node as its own. It sets
-// them to its values again whoever changes them, and removes those that it no longer wants, but
-// only while the annotation names them. The key of a taint has no effect.
+// claims are the keys that a controller has noted in an annotation of the Node as its own. It removes
+// those that it no longer wants, but only while the annotation names them.
 type claims struct {
+	// These it sets to its values again whoever changes them. The key of a taint has no effect.
 	labels, annotations, taints []string
+	// noted are the values of labels and taints, which it sets only when the Node is registered. They
+	// are its own only while the Node has these values: a person has chosen any other.
+	noted map[string]string
 }
 
 // claimReaders parse the annotations in which controllers note what they own: Talos, Cluster API,
-// Node Feature Discovery, GKE, Gardener, Deckhouse, a cloud controller manager for Hetzner and the
-// operator of Banzai Cloud. docs/explanation/labels.md has the sources. A controller that sets a
-// label only once must not be here.
+// Node Feature Discovery, GKE, Gardener, Deckhouse and a cloud controller manager for Hetzner.
+// docs/explanation/labels.md has the sources. A controller that sets a label only once must not be
+// here, nor one that acts only when a Node is registered and does not note the values.
 var claimReaders = map[string]func(value string) claims{
 	"talos.dev/owned-labels":                                   func(value string) claims { return claims{labels: listed(value)} },
 	"talos.dev/owned-annotations":                              func(value string) claims { return claims{annotations: listed(value)} },
@@ -31,9 +34,8 @@ var claimReaders = map[string]func(value string) claims{
 	"cluster.x-k8s.io/taints-from-machine":                     func(value string) claims { return claims{taints: keysOfPairs(listed(value))} },
 	"nfd.node.kubernetes.io/feature-labels":                    func(value string) claims { return claims{labels: featureLabels(listed(value))} },
 	"nfd.node.kubernetes.io/taints":                            func(value string) claims { return claims{taints: keysOfPairs(listed(value))} },
-	"node.gke.io/last-applied-node-labels":                     func(value string) claims { return claims{labels: keysOfPairs(listed(value))} },
-	"node.gke.io/last-applied-node-taints":                     func(value string) claims { return claims{taints: keysOfPairs(listed(value))} },
-	"nodepool.banzaicloud.io/managed-labels":                   func(value string) claims { return claims{labels: listed(value)} },
+	"node.gke.io/last-applied-node-labels":                     func(value string) claims { return claims{noted: labelPairs(listed(value))} },
+	"node.gke.io/last-applied-node-taints":                     func(value string) claims { return claims{noted: taintPairs(listed(value))} },
 	"node.machine.sapcloud.io/last-applied-anno-labels-taints": lastApplied,
 	"node-manager.deckhouse.io/last-applied-node-template":     lastApplied,
 	"node.deckhouse.io/last-applied-node-template":             lastApplied,
@@ -57,23 +59,23 @@ func isOperators(key, value string) bool {
 }
 
 // claimed returns the keys that controllers claim in the annotations of a Node, and the switches
-// that they have set. Anyone who may patch the Node can write these, so restricted labels are never
-// claimed. The annotations themselves are claimed as well: they are kept, or not, with the labels
-// that they name.
+// that they have set. The key of a noted value is false if the Node does not have that value.
+// Anyone who may patch the Node can write these, so restricted labels are never claimed. The
+// annotations themselves are claimed as well: they are kept, or not, with the labels that they name.
 func claimed(n *metav1.ObjectMeta) map[string]bool {
 	var keys map[string]bool
-	add := func(key string) {
+	add := func(key string, isOwn bool) {
 		if _, err := labels.ParseKeys(key); err != nil || strings.Contains(key, ",") {
 			return // no object has such a key
 		}
 		if keys == nil {
 			keys = map[string]bool{}
 		}
-		keys[key] = true
+		keys[key] = isOwn || keys[key]
 	}
 	for key, value := range n.Labels {
 		if isOperators(key, value) {
-			add(key)
+			add(key, true)
 		}
 	}
 	for annotation, value := range n.Annotations {
@@ -81,30 +83,36 @@ func claimed(n *metav1.ObjectMeta) map[string]bool {
 		if read == nil {
 			continue
 		}
-		add(labels.AnnotationKey(annotation))
+		add(labels.AnnotationKey(annotation), true)
 		c := read(value)
 		for _, key := range c.labels {
 			if labels.IsLabel(key) && !labels.Restricted(key) {
-				add(key)
+				add(key, true)
 			}
 		}
 		for _, key := range c.annotations {
-			add(labels.AnnotationKey(key))
+			add(labels.AnnotationKey(key), true)
 		}
 		for _, key := range c.taints {
-			add(labels.TaintKey(key, ""))
+			add(labels.TaintKey(key, ""), true)
+		}
+		for key, noted := range c.noted {
+			if current, isThere := n.Labels[key]; !labels.Restricted(key) {
+				add(key, isThere && current == noted)
+			}
 		}
 	}
 	return keys
 }
 
-// isClaimed reports whether the key of a label, an annotation or a taint is among claimed keys.
+// isClaimed reports whether a label, an annotation or a taint is the controllers' by what [claimed]
+// has returned.
 func isClaimed(claimed map[string]bool, key string) bool {
 	if len(claimed) == 0 {
 		return false
 	}
-	if taint, _, ok := labels.AsTaint(key); ok {
-		key = labels.TaintKey(taint, "")
+	if taint, _, ok := labels.AsTaint(key); ok && claimed[labels.TaintKey(taint, "")] {
+		return true
 	}
 	return claimed[key]
 }
@@ -127,8 +135,31 @@ func listed(value string) []string {
 	return items
 }
 
-// keysOfPairs returns the keys of labels in the form key=value, or of taints in the form
-// key=value:effect, in which value and effect are optional.
+// labelPairs returns the values of labels in the form key=value.
+func labelPairs(items []string) map[string]string {
+	values := make(map[string]string, len(items))
+	for _, item := range items {
+		if key, value, _ := strings.Cut(item, "="); labels.IsLabel(key) {
+			values[key] = value
+		}
+	}
+	return values
+}
+
+// taintPairs returns the values of taints in the form key=value:effect, in which the value is
+// optional. Their keys include the effect.
+func taintPairs(items []string) map[string]string {
+	values := make(map[string]string, len(items))
+	for _, item := range items {
+		pair, effect, _ := strings.Cut(item, ":")
+		key, value, _ := strings.Cut(pair, "=")
+		values[labels.TaintKey(key, effect)] = value
+	}
+	return values
+}
+
+// keysOfPairs returns the keys of taints in the form key=value:effect, in which value and effect are
+// optional.
 func keysOfPairs(items []string) []string {
 	for i, item := range items {
 		if end := strings.IndexAny(item, "=:"); end >= 0 {

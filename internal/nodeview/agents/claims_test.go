@@ -3,8 +3,11 @@ package agents_test
 import (
 	"maps"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nodekeeper.dev/internal/labels"
@@ -30,16 +33,19 @@ func TestControllersClaimLabelsInAnnotations(t *testing.T) {
 		annotations set
 		want        labels.Keys
 	}{
-		"Talos":                  {set{"talos.dev/owned-labels": `["zone","absent",` + all + `]`}, "annotation:talos.dev/owned-labels,zone"},
-		"Talos, annotations":     {set{"talos.dev/owned-annotations": `["owner"]`}, "annotation:owner"},
-		"Talos, taints":          {set{"talos.dev/owned-taints": `["gpu"]`}, "taint:gpu:NoSchedule"},
-		"Cluster API":            {set{"cluster.x-k8s.io/labels-from-machine": "node-role.kubernetes.io/gpu,rack, zone"}, "rack,zone"},
-		"Cluster API, none":      {set{"cluster.x-k8s.io/labels-from-machine": ""}, ""},
-		"Cluster API, others":    {set{"cluster.x-k8s.io/annotations-from-machine": "owner", "cluster.x-k8s.io/taints-from-machine": "gpu=:NoSchedule,a:NoExecute"}, "annotation:owner,taint:gpu:NoSchedule"},
-		"Node Feature Discovery": {set{"nfd.node.kubernetes.io/feature-labels": "cpu"}, "feature.node.kubernetes.io/cpu"},
-		"GKE, labels":            {set{"node.gke.io/last-applied-node-labels": "cloud.google.com/gke-nodepool=a,rack=,node-role.kubernetes.io/gpu=x,zone=a"}, "rack,zone"},
-		"GKE, taints":            {set{"node.gke.io/last-applied-node-taints": "absent:NoExecute,gpu=x:NoSchedule"}, "taint:gpu:NoSchedule"},
-		"GKE, none":              {set{"node.gke.io/last-applied-node-labels": "", "node.gke.io/last-applied-node-taints": ""}, ""},
+		"Talos":                        {set{"talos.dev/owned-labels": `["zone","absent",` + all + `]`}, "annotation:talos.dev/owned-labels,zone"},
+		"Talos, annotations":           {set{"talos.dev/owned-annotations": `["owner"]`}, "annotation:owner"},
+		"Talos, taints":                {set{"talos.dev/owned-taints": `["gpu"]`}, "taint:gpu:NoSchedule"},
+		"Cluster API":                  {set{"cluster.x-k8s.io/labels-from-machine": "node-role.kubernetes.io/gpu,rack, zone"}, "rack,zone"},
+		"Cluster API, none":            {set{"cluster.x-k8s.io/labels-from-machine": ""}, ""},
+		"Cluster API, others":          {set{"cluster.x-k8s.io/annotations-from-machine": "owner", "cluster.x-k8s.io/taints-from-machine": "gpu=:NoSchedule,a:NoExecute"}, "annotation:owner,taint:gpu:NoSchedule"},
+		"Node Feature Discovery":       {set{"nfd.node.kubernetes.io/feature-labels": "cpu"}, "feature.node.kubernetes.io/cpu"},
+		"GKE, labels":                  {set{"node.gke.io/last-applied-node-labels": "cloud.google.com/gke-nodepool=a,rack=r1,node-role.kubernetes.io/gpu=,zone=a"}, "rack,zone"},
+		"GKE, taints":                  {set{"node.gke.io/last-applied-node-taints": "absent:NoExecute,gpu=:NoSchedule"}, "taint:gpu:NoSchedule"},
+		"GKE, a person has changed it": {set{"node.gke.io/last-applied-node-labels": "rack=,zone=b", "node.gke.io/last-applied-node-taints": "gpu=x:NoSchedule"}, ""},
+		"GKE, another effect":          {set{"node.gke.io/last-applied-node-taints": "gpu:NoExecute"}, ""},
+		"GKE, a person has removed it": {set{"node.gke.io/last-applied-node-labels": "absent=a,zone=a", "node.gke.io/last-applied-node-taints": "gpu:NoExecute,gpu:NoSchedule"}, "taint:gpu:NoSchedule,zone"},
+		"GKE, none":                    {set{"node.gke.io/last-applied-node-labels": "", "node.gke.io/last-applied-node-taints": ""}, ""},
 		"Gardener": {
 			set{"node.machine.sapcloud.io/last-applied-anno-labels-taints": `{"metadata":{"creationTimestamp":null,"labels":{"rack":"r1"},"annotations":{"owner":"x"}},"spec":{"taints":[{"key":"gpu"}]}}`},
 			"annotation:owner,rack,taint:gpu:NoSchedule",
@@ -111,4 +117,45 @@ func TestControllerWithdrawsWhatItNoLongerClaims(t *testing.T) {
 	assert.Equal(t, labels.Keys("zone"), nodeview.Removed(before, after))
 	after = state(set{"rack": "r1", "zone": "a"}, "rack")
 	assert.Empty(t, nodeview.Withdrawn(before, after), "it is left to others")
+}
+
+// GKE sets the labels of a pool only when the Node is registered, so a change or a removal since is
+// a person's, although the annotation still names the label.
+func TestPersonOverrulesANotedValue(t *testing.T) {
+	state := func(own set) *nodeview.Node {
+		return nodeview.View{Agents: parse(t, "kubelet")}.OfMetadata(noted(own, set{"node.gke.io/last-applied-node-labels": "rack=r1,zone=a"}))
+	}
+	before := state(set{"zone": "a", "rack": "r1"})
+	require.Equal(t, labels.Keys("rack,zone"), before.Machine)
+	changed := state(set{"zone": "b", "rack": "r1"})
+	assert.Equal(t, labels.Keys("rack"), changed.Machine)
+	assert.Empty(t, changed.Unclear, "a person has set it")
+	assert.Empty(t, nodeview.Withdrawn(before, changed))
+	removed := state(set{"rack": "r1"})
+	assert.Equal(t, labels.Keys("rack"), removed.Machine)
+	assert.Empty(t, nodeview.Withdrawn(before, removed))
+	assert.Equal(t, labels.Keys("zone"), nodeview.Removed(before, removed))
+}
+
+// The same holds for a taint whose value a person changes, or that a person removes.
+func TestPersonOverrulesANotedTaint(t *testing.T) {
+	state := func(taints ...corev1.Taint) *nodeview.Node {
+		n := &corev1.Node{ObjectMeta: noted(nil, set{"node.gke.io/last-applied-node-taints": "gpu=x:NoSchedule"}).ObjectMeta, Spec: corev1.NodeSpec{Taints: taints}}
+		preserved, err := nodeview.ParsePreserved("", "gpu")
+		require.NoError(t, err)
+		return nodeview.View{Agents: parse(t, "kubelet"), Preserved: preserved}.OfWhole(n, time.Now())
+	}
+	const key = "taint:gpu:NoSchedule"
+	before := state(corev1.Taint{Key: "gpu", Value: "x", Effect: corev1.TaintEffectNoSchedule})
+	require.Equal(t, labels.Keys(key), before.Machine)
+	for name, after := range map[string]*nodeview.Node{
+		"changed": state(corev1.Taint{Key: "gpu", Value: "y", Effect: corev1.TaintEffectNoSchedule}),
+		"removed": state(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			assert.Empty(t, after.Machine)
+			assert.Empty(t, nodeview.Withdrawn(before, after))
+			assert.Equal(t, labels.Keys(key), nodeview.Removed(before, after))
+		})
+	}
 }
