@@ -56,7 +56,6 @@ var Default = strings.Join([]string{
 	"calico-node",
 	"cilium-agent",
 	"flanneld",
-	"kube-ovn-controller",
 	"kube-ovn-daemon",
 	"ovnkube",
 	// Hardware discovery.
