@@ -41,14 +41,18 @@ func CheckSelectors(t *testing.T, objects []Object, d *appsv1.Deployment) {
 }
 
 // CheckHardening checks settings of a Deployment that the restricted Pod Security Standard does not
-// require.
-func CheckHardening(t *testing.T, d *appsv1.Deployment) {
+// require. The only volumes are ConfigMaps, with the names that the caller gives.
+func CheckHardening(t *testing.T, d *appsv1.Deployment, configMaps ...string) {
 	t.Helper()
 	pod := d.Spec.Template.Spec
 	assert.Equal(t, "system-cluster-critical", pod.PriorityClassName)
+	var mounted []string
 	for _, v := range pod.Volumes {
-		assert.NotNil(t, v.ConfigMap, "a program keeps nothing on disk")
+		if assert.NotNil(t, v.ConfigMap, "%s: a program keeps nothing on disk", v.Name) {
+			mounted = append(mounted, v.ConfigMap.Name)
+		}
 	}
+	assert.ElementsMatch(t, configMaps, mounted, "the ConfigMaps that %s mounts", d.Name)
 	require.Len(t, pod.Containers, 1)
 	c := pod.Containers[0]
 	assert.Equal(t, new(true), c.SecurityContext.ReadOnlyRootFilesystem)

@@ -128,11 +128,13 @@ func (k kept) outcome(t *testing.T, machine, registered string) (value string, i
 	name.apply(txn.Deleted, k.node("a", "former", 150, last, last))
 	next := k.node(machine, "returned", 200, kubelet, registered)
 	before, after := name.apply(txn.Added, next)
-	for _, key := range labels.Differing(before.Labels, after.Labels) {
-		require.Equal(t, k.key, key)
-		return after.Labels[key], name.record.WithheldKeys().Has(key)
+	isWithheld = name.record.WithheldKeys().Has(k.key)
+	differing := labels.Differing(before.Labels, after.Labels)
+	if len(differing) == 0 {
+		return registered, isWithheld
 	}
-	return registered, name.record.WithheldKeys().Has(k.key)
+	require.Equal(t, []string{k.key}, differing)
+	return after.Labels[k.key], isWithheld
 }
 
 // now is when each Node is read: long after its creation.

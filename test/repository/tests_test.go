@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -16,9 +17,11 @@ import (
 
 var (
 	testFunction = regexp.MustCompile(`(?m)^func (Test\w+)\(`)
-	// namedTest matches a test on a page, or the beginning of its name as in a -run pattern, with the
-	// package before it.
-	namedTest = regexp.MustCompile("(?:`\\./([\\w./-]+?)(?:/\\.\\.\\.)? -run '?)?\\b(Test[A-Z]\\w*)")
+	// namedTest matches a test on a page, with the folder before it if it is written as folder.Test.
+	namedTest = regexp.MustCompile(`(?:([\w-]+(?:/[\w-]+)*)\.)?\b(Test[A-Z]\w*)`)
+	// runPattern matches a -run pattern with the folder before it, or the pattern of a grep. It selects
+	// tests by the beginnings of their names.
+	runPattern = regexp.MustCompile("(?:\\./([\\w./-]+?)(?:/\\.\\.\\.)? )?(?:-run[= ]|grep -rn )(?:'([^'`]*)'|([^ `]+))")
 	// reported matches a row of the page of reports, which begins with a link to the report.
 	reported = regexp.MustCompile(`(?m)^\| \[[^]]*\]\(https://github\.com/([^/)]+/[^/)]+)/(?:issues|pull)/(\d+)\)`)
 )
@@ -32,42 +35,51 @@ func TestTestsOnThePagesExist(t *testing.T) {
 	for _, page := range markdown(t, root) {
 		content, err := os.ReadFile(filepath.Join(root, page))
 		require.NoError(t, err)
-		for _, found := range namedTest.FindAllStringSubmatch(string(content), -1) {
+		for _, found := range runPattern.FindAllStringSubmatch(string(content), -1) {
+			for _, named := range namedTest.FindAllStringSubmatch(found[2]+found[3], -1) {
+				checked++
+				assert.True(t, anyTest(tests, found[1], named[2], strings.HasPrefix), "%s runs a test that does not exist: %s", page, found[0])
+			}
+		}
+		for _, named := range namedTest.FindAllStringSubmatch(runPattern.ReplaceAllString(string(content), ""), -1) {
 			checked++
-			assert.True(t, isNamed(tests, found[1], found[2]), "%s names a test that does not exist: %s", page, found[0])
+			assert.True(t, anyTest(tests, named[1], named[2], isEqual), "%s names a test that does not exist: %s", page, named[0])
 		}
 	}
 	assert.Greater(t, checked, 250)
 }
 
-// testsByFolder returns the names of the tests below each folder, separated by spaces.
-func testsByFolder(t *testing.T, root string) map[string]string {
+// testsByFolder returns the names of the tests in each folder.
+func testsByFolder(t *testing.T, root string) map[string][]string {
 	t.Helper()
-	tests := map[string]string{}
+	tests := map[string][]string{}
 	require.NoError(t, filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() || !strings.HasSuffix(path, "_test.go") {
 			return err
 		}
 		content, err := os.ReadFile(path)
-		folder, _ := filepath.Rel(root, filepath.Dir(path))
+		relative, _ := filepath.Rel(root, filepath.Dir(path))
+		folder := filepath.ToSlash(relative)
 		for _, found := range testFunction.FindAllSubmatch(content, -1) {
-			tests[filepath.ToSlash(folder)] += " " + string(found[1])
+			tests[folder] = append(tests[folder], string(found[1]))
 		}
 		return err
 	}))
 	return tests
 }
 
-// isNamed reports whether a name is that of a test below a folder, or its beginning.
-func isNamed(tests map[string]string, below, name string) bool {
+// anyTest reports whether any test below a folder, of the repository if empty, matches a name.
+func anyTest(tests map[string][]string, below, name string, matches func(test, name string) bool) bool {
 	for folder, names := range tests {
 		isBelow := below == "" || folder == below || strings.HasPrefix(folder, below+"/")
-		if isBelow && strings.Contains(names, " "+name) {
+		if isBelow && slices.ContainsFunc(names, func(test string) bool { return matches(test, name) }) {
 			return true
 		}
 	}
 	return false
 }
+
+func isEqual(test, name string) bool { return test == name }
 
 // Each report on the page is a part of a test that has its number, and the other way round.
 func TestReportsOnThePageAreTried(t *testing.T) {

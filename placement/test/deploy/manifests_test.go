@@ -38,7 +38,7 @@ func TestControllerIsHardened(t *testing.T) {
 	objects, d := manifests.Render(t, base), deployment(t)
 	assert.Equal(t, new(int32(2)), d.Spec.Replicas)
 	manifests.CheckSelectors(t, objects, d)
-	manifests.CheckHardening(t, d)
+	manifests.CheckHardening(t, d, "placement-pools")
 	budget := manifests.All[policyv1.PodDisruptionBudget](t, objects, "PodDisruptionBudget")[0]
 	assert.Nil(t, budget.Spec.MinAvailable, "with it a single replica would stop a drain")
 	assert.Equal(t, 1, budget.Spec.MaxUnavailable.IntValue())
