@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
-	"slices"
 	"strings"
 )
 
@@ -38,10 +37,8 @@ func licenses(apache string, programs []string) (map[string][]byte, error) {
 			if module.Replace != nil {
 				module = module.Replace
 			}
-			_, _ = fmt.Fprintln(&list, strings.Join(slices.DeleteFunc([]string{"\t" + module.Path, module.Version}, isEmpty), " "))
+			_, _ = fmt.Fprintln(&list, strings.TrimRight("\t"+module.Path+" "+module.Version, " "))
 		}
 	}
 	return map[string][]byte{"licenses/LICENSE": text, "licenses/modules.txt": []byte(list.String())}, nil
 }
-
-func isEmpty(s string) bool { return s == "" }

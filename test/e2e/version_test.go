@@ -1,7 +1,6 @@
 package e2e_test
 
 import (
-	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -13,10 +12,7 @@ import (
 // TestEveryProgramPrintsItsVersion checks that make stamps the programs it builds.
 func TestEveryProgramPrintsItsVersion(t *testing.T) {
 	t.Parallel()
-	versions, err := programs.Versions(t.Context(), "cmd")
+	count, err := programs.CheckVersions(t.Context(), "cmd")
 	require.NoError(t, err)
-	assert.Len(t, versions, 5)
-	for name, version := range versions {
-		assert.Regexp(t, `^`+name+` \S+ \(commit [0-9a-f]{40}, `+runtime.Version()+`\)\n$`, version)
-	}
+	assert.Equal(t, 5, count)
 }

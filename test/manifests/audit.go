@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -49,25 +50,25 @@ func APIServerArgs(dir string) (map[string][]string, error) {
 	}, nil
 }
 
-// Audit collects the requests of the service accounts of a namespace from the audit log.
+// Audit collects the requests of the service accounts of some namespaces from the audit log.
 type Audit struct {
 	// Done are the rights that they have used.
 	Done Rights
 	// Forbidden are the requests that were forbidden.
 	Forbidden []string
 
-	path   string
-	offset int64 // where the next read starts
-	prefix string
+	path       string
+	offset     int64 // where the next read starts
+	namespaces []string
 }
 
 // NewAudit starts at the end of the audit log of a control plane with [APIServerArgs].
-func NewAudit(t *testing.T, plane *controlplane.ControlPlane, namespace string) *Audit {
+func NewAudit(t *testing.T, plane *controlplane.ControlPlane, namespaces ...string) *Audit {
 	t.Helper()
 	path := filepath.Join(plane.Dir, auditLogName)
 	info, err := os.Stat(path)
 	require.NoError(t, err)
-	return &Audit{path: path, offset: info.Size(), Done: Rights{}, prefix: "system:serviceaccount:" + namespace + ":"}
+	return &Audit{path: path, offset: info.Size(), Done: Rights{}, namespaces: namespaces}
 }
 
 // Update reads the new entries. The log grows long, and tests poll often.
@@ -101,10 +102,11 @@ type request struct {
 }
 
 func (a *Audit) record(r request) {
-	account, found := strings.CutPrefix(r.User.Username, a.prefix)
+	name, found := strings.CutPrefix(r.User.Username, "system:serviceaccount:")
+	namespace, account, _ := strings.Cut(name, ":")
 	// A request without an object is discovery. Every user is allowed to discover, and to review their
 	// own user and permissions.
-	if !found || r.ObjectRef == nil || strings.HasPrefix(r.ObjectRef.Resource, "selfsubject") {
+	if !found || !slices.Contains(a.namespaces, namespace) || r.ObjectRef == nil || strings.HasPrefix(r.ObjectRef.Resource, "selfsubject") {
 		return
 	}
 	if r.ResponseStatus.Code == http.StatusForbidden {

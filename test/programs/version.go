@@ -6,23 +6,24 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"runtime"
 	"strings"
 
 	"nodekeeper.dev/test/repository"
 )
 
-// Versions returns the output of --version of each built program whose source is in a directory,
-// such as cmd, by the names of the programs. Examples, which have no version, are left out.
-func Versions(ctx context.Context, dir string) (map[string]string, error) {
+// CheckVersions checks that make has stamped each built program whose source is in a directory,
+// such as cmd, and returns their number. Examples, which have no version, are left out.
+func CheckVersions(ctx context.Context, dir string) (count int, err error) {
 	root, err := repository.Root()
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
 	sources, err := os.ReadDir(filepath.Join(root, filepath.FromSlash(dir)))
 	if err != nil {
-		return nil, fmt.Errorf("listing the programs: %w", err)
+		return 0, fmt.Errorf("listing the programs: %w", err)
 	}
-	versions := map[string]string{}
 	for _, source := range sources {
 		name := source.Name()
 		if strings.HasPrefix(name, "example-") {
@@ -30,13 +31,17 @@ func Versions(ctx context.Context, dir string) (map[string]string, error) {
 		}
 		path, err := Path(name)
 		if err != nil {
-			return nil, err
+			return 0, err
 		}
 		output, err := exec.CommandContext(ctx, path, "--version").CombinedOutput()
 		if err != nil {
-			return nil, fmt.Errorf("asking %s for its version: %w: %s", name, err, output)
+			return 0, fmt.Errorf("asking %s for its version: %w: %s", name, err, output)
 		}
-		versions[name] = string(output)
+		stamp := regexp.MustCompile("^" + name + ` \S+ \(commit [0-9a-f]{40}, ` + runtime.Version() + `\)\n$`)
+		if !stamp.Match(output) {
+			return 0, fmt.Errorf("the version of %s does not match %s: %s", name, stamp, output)
+		}
+		count++
 	}
-	return versions, nil
+	return count, nil
 }

@@ -34,8 +34,8 @@ func as(t *testing.T, kubeconfig string) client.Client {
 	return c
 }
 
-// withLeaseOwner installs the policy, and waits until the API server applies it to the token of a pod.
-// It returns a client with that token.
+// withLeaseOwner installs the policy, and waits until the API server applies it to the token of a
+// pod. It returns a client with that token.
 func (s *story) withLeaseOwner(pod *corev1.Pod) client.Client {
 	s.t.Helper()
 	s.kubectl("apply", "--server-side", "-k", leaseOwner)
@@ -75,8 +75,8 @@ type change struct {
 	message string
 }
 
-// changesOfB returns changes that concern pod B: of the Lease of pod A, of that of pod B, and of one
-// without the label of a pool.
+// changesOfB returns changes that concern pod B: of the Lease of pod A, of that of pod B, and of
+// one without the label of a pool.
 func changesOfB(own, others, unlabelled *coordinationv1.Lease) map[string]change {
 	a, b := *own.Spec.HolderIdentity, *others.Spec.HolderIdentity
 	label := func(l *coordinationv1.Lease) { l.Labels = own.Labels }
@@ -158,8 +158,8 @@ func TestThePolicyConcernsAccountsOfTheNamespace(t *testing.T) {
 	}, "the API server knows the rights")
 }
 
-// TestAgentsWorkUnderThePolicy: an agent joins, works, releases its Lease, and joins again as another
-// pod of that name.
+// TestAgentsWorkUnderThePolicy: an agent joins, works, releases its Lease, and joins again as
+// another pod of that name.
 func TestAgentsWorkUnderThePolicy(t *testing.T) {
 	s := newStory(t)
 	first := s.pod("worker-0")

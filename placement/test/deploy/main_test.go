@@ -1,8 +1,6 @@
 package deploy
 
 import (
-	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -35,24 +33,5 @@ var plane *controlplane.ControlPlane
 func TestMain(m *testing.M) {
 	logf.SetLogger(logr.Discard())
 	klog.SetLogger(logr.Discard())
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func run(m *testing.M) (code int, err error) {
-	dir, err := os.MkdirTemp("", "placement-deploy-")
-	if err != nil {
-		return 1, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	args, err := manifests.APIServerArgs(dir)
-	if err != nil {
-		return 1, err
-	}
-	code = controlplane.RunWith(m, controlplane.Options{Dir: dir, APIServerArgs: args}, func(c *controlplane.ControlPlane) { plane = c })
-	return code, nil
+	os.Exit(manifests.Main(m, func(c *controlplane.ControlPlane) { plane = c }))
 }

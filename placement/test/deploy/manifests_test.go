@@ -44,7 +44,8 @@ func TestControllerIsHardened(t *testing.T) {
 	assert.Equal(t, 1, budget.Spec.MaxUnavailable.IntValue())
 }
 
-// The programs know the flags in args, and the ports of the probes and the metrics are the defaults.
+// The programs know the flags in args, and the ports of the probes and the metrics are the
+// defaults.
 func TestProgramsKnowTheirManifests(t *testing.T) {
 	container := deployment(t).Spec.Template.Spec.Containers[0]
 	flags := checkFlags(t, container.Args)
@@ -55,7 +56,7 @@ func TestProgramsKnowTheirManifests(t *testing.T) {
 	checkFlags(t, append(worker.Command[1:], worker.Args...))
 }
 
-// checkFlags checks the flags behind a command of the program, and returns those that it has.
+// checkFlags checks the flags behind a command of the program, and returns all flags of the command.
 func checkFlags(t *testing.T, args []string) map[string]programs.Flag {
 	t.Helper()
 	flags, err := programs.Flags(t.Context(), "placement", args[0])
@@ -70,14 +71,12 @@ func checkFlags(t *testing.T, args []string) map[string]programs.Flag {
 	return flags
 }
 
-// TestPodsAreAdmitted: pods must comply with the Pod Security Standard, and those of the controller
+// TestPodsAreAdmitted: pods must comply with the Pod Security Standard, and the controller's pods
 // are also admitted where critical pods need a quota, as on GKE.
 func TestPodsAreAdmitted(t *testing.T) {
 	s := newStory(t)
 	s.kubectl("apply", "--server-side", "-k", root) // twice changes nothing
 	manifests.GrantQuotas(t, s.Client)
-	pod := manifests.PodOf(deployment(t))
-	require.NoError(t, s.Create(t.Context(), pod, client.DryRunAll))
 	for _, of := range []*corev1.Pod{manifests.PodOf(deployment(t)), s.podOfWorkers("worker-9")} {
 		require.NoError(t, s.Create(t.Context(), of.DeepCopy(), client.DryRunAll))
 		of.Spec.SecurityContext.RunAsNonRoot = new(false)

@@ -35,10 +35,8 @@ const (
 // it is ready.
 func (s *story) controller(name string, env ...string) *programs.Program {
 	s.t.Helper()
-	cm := &corev1.ConfigMap{}
-	require.NoError(s.t, s.Get(s.t.Context(), types.NamespacedName{Namespace: system, Name: "placement-pools"}, cm))
 	pools := filepath.Join(s.t.TempDir(), "pools.yaml")
-	require.NoError(s.t, os.WriteFile(pools, []byte(cm.Data["pools.yaml"]), 0o600))
+	require.NoError(s.t, os.WriteFile(pools, s.pools(), 0o600))
 	args := slices.Clone(deployment(s.t).Spec.Template.Spec.Containers[0].Args)
 	args = append(args, "--pool-config="+pools, "--kubeconfig="+manifests.Kubeconfig(s.t, s.Client, plane, system, controllerName),
 		"--metrics-bind-address=0", "--health-probe-bind-address=127.0.0.1:0")
@@ -47,6 +45,14 @@ func (s *story) controller(name string, env ...string) *programs.Program {
 	defer cancel()
 	require.NoError(s.t, p.WaitReady(ctx))
 	return p
+}
+
+// pools returns the file of the pools.
+func (s *story) pools() []byte {
+	s.t.Helper()
+	cm := &corev1.ConfigMap{}
+	require.NoError(s.t, s.Get(s.t.Context(), types.NamespacedName{Namespace: system, Name: "placement-pools"}, cm))
+	return []byte(cm.Data["pools.yaml"])
 }
 
 // launch starts the program. It is killed at the end of the test.

@@ -30,26 +30,15 @@ import (
 func TestRightsAreExactlyEnough(t *testing.T) {
 	s := newStory(t)
 	given := manifests.Granted(t, manifests.Render(t, root), system, shop)
-	ofController, ofAgents := manifests.NewAudit(t, plane, system), manifests.NewAudit(t, plane, shop)
+	audit := manifests.NewAudit(t, plane, system, shop)
 	all := s.play()
 
-	used := func() manifests.Rights {
-		both := manifests.Rights{}
-		for _, audit := range []*manifests.Audit{ofController, ofAgents} {
-			for one := range audit.Done.By(given) {
-				both[one] = true
-			}
-		}
-		return both
-	}
 	s.eventually(func(c *assert.CollectT) {
-		ofController.Update(c)
-		ofAgents.Update(c)
-		assert.Empty(c, given.Minus(used()), "rights that are given and not used")
+		audit.Update(c)
+		assert.Empty(c, given.Minus(audit.Done.By(given)), "rights that are given and not used")
 	}, "every right is used")
-	assert.Empty(t, used().Minus(given), "rights that are used, and not by these manifests given")
-	assert.Empty(t, ofController.Forbidden, "requests of the controller")
-	assert.Empty(t, ofAgents.Forbidden, "requests of the agents")
+	assert.Empty(t, audit.Done.By(given).Minus(given), "rights that are used, and not by these manifests given")
+	assert.Empty(t, audit.Forbidden, "requests of the controller and the agents")
 	for _, p := range all {
 		assert.NotContains(t, p.Output(), "forbidden")
 	}
@@ -143,9 +132,7 @@ func (s *story) garble(pod string) {
 // token of the controller's service account.
 func (s *story) cleaner() {
 	s.t.Helper()
-	cm := &corev1.ConfigMap{}
-	require.NoError(s.t, s.Get(s.t.Context(), types.NamespacedName{Namespace: system, Name: "placement-pools"}, cm))
-	pools, err := poolconfig.Parse([]byte(cm.Data["pools.yaml"]))
+	pools, err := poolconfig.Parse(s.pools())
 	require.NoError(s.t, err)
 	pools[0].KeepEnded = time.Second
 	cfg, err := clientcmd.BuildConfigFromFlags("", manifests.Kubeconfig(s.t, s.Client, plane, system, controllerName))

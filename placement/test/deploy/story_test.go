@@ -1,10 +1,7 @@
 package deploy
 
 import (
-	"bytes"
 	"context"
-	"os/exec"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -15,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/placement/test/queues"
-	"nodekeeper.dev/test/controlplane"
+	"nodekeeper.dev/test/manifests"
 )
 
 // story is an installation of the controller and the example, whose programs run as processes.
@@ -53,13 +50,7 @@ func (s *story) clean() {
 // kubectl runs kubectl, and returns its output.
 func (s *story) kubectl(args ...string) string {
 	s.t.Helper()
-	controlplane.NeedKubectl(s.t)
-	cmd := exec.CommandContext(context.WithoutCancel(s.t.Context()), "kubectl", append([]string{"--kubeconfig=" + plane.Kubeconfig}, args...)...)
-	var output bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &output, &output
-	require.NoError(s.t, cmd.Run(), "kubectl %s: %s", strings.Join(args, " "), &output)
-	assert.NotContains(s.t, output.String(), "Warning")
-	return output.String()
+	return manifests.Kubectl(s.t, plane, args...)
 }
 
 // podOfWorkers returns a pod of the StatefulSet that is not created yet.

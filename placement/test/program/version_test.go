@@ -1,7 +1,6 @@
 package program
 
 import (
-	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -13,10 +12,7 @@ import (
 // TestTheProgramHasAVersion checks that make stamps the programs it builds.
 func TestTheProgramHasAVersion(t *testing.T) {
 	t.Parallel()
-	versions, err := programs.Versions(t.Context(), "placement/cmd")
+	count, err := programs.CheckVersions(t.Context(), "placement/cmd")
 	require.NoError(t, err)
-	assert.Len(t, versions, 1)
-	for name, version := range versions {
-		assert.Regexp(t, `^`+name+` \S+ \(commit [0-9a-f]{40}, `+runtime.Version()+`\)\n$`, version)
-	}
+	assert.Equal(t, 1, count)
 }

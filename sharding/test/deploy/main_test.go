@@ -1,14 +1,13 @@
 package deploy
 
 import (
-	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/go-logr/logr"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -40,27 +39,6 @@ var plane *controlplane.ControlPlane
 
 func TestMain(m *testing.M) {
 	logf.SetLogger(logr.Discard())
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func run(m *testing.M) (code int, err error) {
-	if err := v1alpha1.AddToScheme(scheme.Scheme); err != nil {
-		return 1, err
-	}
-	dir, err := os.MkdirTemp("", "sharder-deploy-")
-	if err != nil {
-		return 1, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	args, err := manifests.APIServerArgs(dir)
-	if err != nil {
-		return 1, err
-	}
-	code = controlplane.RunWith(m, controlplane.Options{Dir: dir, APIServerArgs: args}, func(c *controlplane.ControlPlane) { plane = c })
-	return code, nil
+	utilruntime.Must(v1alpha1.AddToScheme(scheme.Scheme))
+	os.Exit(manifests.Main(m, func(c *controlplane.ControlPlane) { plane = c }))
 }

@@ -1,10 +1,8 @@
 package deploy
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -58,12 +56,7 @@ func newStory(t *testing.T) *story {
 
 func (s *story) kubectl(args ...string) {
 	s.t.Helper()
-	controlplane.NeedKubectl(s.t)
-	cmd := exec.CommandContext(context.WithoutCancel(s.t.Context()), "kubectl", append([]string{"--kubeconfig=" + plane.Kubeconfig}, args...)...)
-	var output bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &output, &output
-	require.NoError(s.t, cmd.Run(), "kubectl %s: %s", strings.Join(args, " "), &output)
-	assert.NotContains(s.t, output.String(), "Warning")
+	manifests.Kubectl(s.t, plane, args...)
 }
 
 // addExample installs the example, its rights before its ring. The controller that aggregates

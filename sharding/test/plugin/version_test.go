@@ -1,7 +1,6 @@
 package plugin
 
 import (
-	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -13,10 +12,7 @@ import (
 // TestEveryProgramHasAVersion checks that make stamps the programs it builds.
 func TestEveryProgramHasAVersion(t *testing.T) {
 	t.Parallel()
-	versions, err := programs.Versions(t.Context(), "sharding/cmd")
+	count, err := programs.CheckVersions(t.Context(), "sharding/cmd")
 	require.NoError(t, err)
-	assert.Len(t, versions, 2)
-	for name, version := range versions {
-		assert.Regexp(t, `^`+name+` \S+ \(commit [0-9a-f]{40}, `+runtime.Version()+`\)\n$`, version)
-	}
+	assert.Equal(t, 2, count)
 }
