@@ -150,7 +150,10 @@ func (s *story) stuckShard() {
 	s.t.Helper()
 	s.merge(checksums, `{"spec":{"handover":{"drainTimeout":"1s","settle":"0s"}}}`)
 	s.lease("stuck", "stuck")
-	s.eventually(func(c *assert.CollectT) { assert.NotZero(c, s.shares(c)["stuck"]) }, "the shard has objects")
+	s.eventually(func(c *assert.CollectT) {
+		assert.NotZero(c, s.shares(c)["stuck"])
+		s.condition(c, checksums, "Balanced", metav1.ConditionTrue, "Balanced")
+	}, "the shard has its share of the objects, of which it has to give away several")
 	s.shard("checksum-2")
 	s.eventually(func(c *assert.CollectT) {
 		s.condition(c, checksums, "Balanced", metav1.ConditionFalse, "DrainTimeout")
