@@ -1,6 +1,7 @@
 // Package oci packs built programs as container images. It needs no container daemon and no base
-// image: an image contains the program, in a release the licences of the modules linked into it, and
-// for the demo the programs that it starts, with a list of their modules. The same programs give the same images, byte for byte.
+// image: an image contains the program, in a release the licences of the modules linked into it,
+// and for the demo the programs that it starts, with a list of their modules. The same programs
+// give the same images, byte for byte.
 package oci
 
 import (

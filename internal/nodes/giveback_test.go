@@ -103,8 +103,8 @@ func TestRestoredLabelsGoBackToTheirOwners(t *testing.T) {
 	assert.NotContains(t, whole(t, n, restored.Name).Labels, "rack")
 }
 
-// A tool that applies the list of taints removes those of others with its next change, so it gets the
-// list back only if there are no others.
+// A tool that applies the list of taints removes those of others with its next change, so it gets
+// the list back only if there are no others.
 func TestAppliedTaintsAndAnnotationsGoBackToTheirTools(t *testing.T) {
 	t.Parallel()
 	const (

@@ -97,8 +97,8 @@ func filledByDecided(known record.Identity, uid types.UID, r record.Record) reco
 	return known
 }
 
-// withheldFrom returns the labels of a record that a returned Node does not get, because it may not be
-// their machine, or because the policy never restores them.
+// withheldFrom returns the labels of a record that a returned Node does not get, because it may not
+// be their machine, or because the policy never restores them.
 func withheldFrom(r record.Record, n *nodeview.Node, p labels.Policy) map[string]string {
 	withheld := boundOf(r.Labels, r.Machine, p.MachineBound)
 	isTheirs := len(withheld) > 0 && checkLabels(r, n) == granted

@@ -14,7 +14,8 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// Saved returns the part of a record that a restore uses. Keys in both lists of a record are copied.
+// Saved returns the part of a record that a restore uses. Keys in both lists of a record are
+// copied.
 func Saved(r record.Record) labels.Side {
 	copied := r.Machine.Without(r.Machine.Without(r.Unclear))
 	return labels.Side{
@@ -188,7 +189,8 @@ func captured(t txn.Transaction, r *record.Record, n *nodeview.Node, policy labe
 
 // ownershipAfterRestore returns what is known of the ownership of an incarnation that was restored
 // from a record, when t is the first state of it that is saved. The former machine owns nothing,
-// except what was copied. A restored key whose setter was unknown stays unclear, as in [notedSince].
+// except what was copied. A restored key whose setter was unknown stays unclear, as in
+// [notedSince].
 func ownershipAfterRestore(r record.Record, t txn.Transaction) labels.Side {
 	copied, unclear := copies(r, sideOf(t)), Saved(r).Unclear.Same(r.Labels, t.Labels)
 	known, _ := divided(t.Labels, copied.Union(unclear).Set())

@@ -13,9 +13,10 @@ import (
 // [copies].
 type keyState struct{ isThere, isMachines, isUnclear, isOverruled, isCopied bool }
 
-// ownerOf determines who owns a key in the later of two states of an incarnation, given both, whether
-// the value is the same in both, and whether agents have withdrawn the key in between. At most one of
-// isMachines, isUnclear and isOverruled is true, except that an unclear key may be overruled.
+// ownerOf determines who owns a key in the later of two states of an incarnation, given both,
+// whether the value is the same in both, and whether agents have withdrawn the key in between. At
+// most one of isMachines, isUnclear and isOverruled is true, except that an unclear key may be
+// overruled.
 //
 //   - If the later state does not report who set a key, the earlier one still applies while the
 //     value is the same, because the API server drops the oldest field managers when there are more

@@ -21,10 +21,10 @@ import (
 var ErrNameKept = errors.New("its name stays taken")
 
 // Quarantine marks a malformed transaction as quarantined, and frees its name, which a watcher may
-// need for an event of its own. It does nothing and returns nil if the ConfigMap seen has changed or
-// was deleted. Otherwise it returns the ConfigMap that is kept: a marked copy under a name that no
-// transaction has, or the original if no transaction can have its name. If the API server refuses
-// the move, it returns the original and [ErrNameKept].
+// need for an event of its own. It does nothing and returns nil if the ConfigMap seen has changed
+// or was deleted. Otherwise it returns the ConfigMap that is kept: a marked copy under a name that
+// no transaction has, or the original if no transaction can have its name. If the API server
+// refuses the move, it returns the original and [ErrNameKept].
 func (q *Queue) Quarantine(ctx context.Context, seen *Entry) (*corev1.ConfigMap, error) {
 	if _, _, ok := txn.SplitName(seen.Name); !ok {
 		return q.mark(ctx, &corev1.ConfigMap{ObjectMeta: seen.ObjectMeta})

@@ -79,7 +79,7 @@ func TestStatesOfWithheldLabelsAreStored(t *testing.T) {
 	}
 }
 
-// A state in memory is the one that another program reads, whatever its arguments are.
+// A state in memory equals the one that another program parses, whatever its arguments are.
 func TestEveryStateOfWithheldLabelsIsParsedAsItIs(t *testing.T) {
 	states := map[string]record.WithheldState{"Kept": record.Kept}
 	for _, uid := range []types.UID{"", "u2"} {

@@ -49,7 +49,8 @@ func DecidedFor(uid types.UID, marker string) WithheldState {
 
 // Unconfirmed is the state of labels whose incarnation was gone before it was known whether the
 // write that sets the marker had restored them. They are kept, unless a state of that incarnation
-// with the marker is saved: then it had them. Without an incarnation or a marker the state is [Kept].
+// with the marker is saved: then it had them. Without an incarnation or a marker the state is
+// [Kept].
 func Unconfirmed(uid types.UID, marker string) WithheldState {
 	if uid == "" || marker == "" {
 		return Kept

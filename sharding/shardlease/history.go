@@ -71,8 +71,8 @@ func (h *history) sentAt(l *coordinationv1.Lease) (sent time.Time, ok bool) {
 	return sent, ok
 }
 
-// hasStored reports whether a Lease is the one of the current tenure, at its first version or a later
-// one.
+// hasStored reports whether a Lease is the one of the current tenure, at its first version or a
+// later one.
 func (h *history) hasStored(l *coordinationv1.Lease) bool {
 	first := h.firstStored()
 	if first == nil || first.UID != l.UID {

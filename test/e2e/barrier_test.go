@@ -75,8 +75,8 @@ func writesTransactions(r *http.Request) bool {
 }
 
 // TestSlowWatcherLosesNothingToOneThatStarts keeps one watcher running throughout, with slow
-// writes. Another watcher starts, and its list takes until a node was edited, deleted and recreated.
-// The steady watcher has not stored that yet.
+// writes. Another watcher starts, and its list takes until a node was edited, deleted and
+// recreated. The steady watcher has not stored that yet.
 func TestSlowWatcherLosesNothingToOneThatStarts(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {

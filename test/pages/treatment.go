@@ -44,8 +44,8 @@ func (all Treatments) Of(script string) (Treatment, bool) {
 }
 
 // Check returns the problems of the treatments. Every command in a block of the page must have one.
-// Every command in the text must be typed in a block, or have a reason in notTyped. A command in the
-// text is code of two words or more that begins with the first word of a command in a block.
+// Every command in the text must be typed in a block, or have a reason in notTyped. A command in
+// the text is code of two words or more that begins with the first word of a command in a block.
 func (all Treatments) Check(p *Page, notTyped map[string]string) []string {
 	var problems []string
 	problem := func(format string, args ...any) {

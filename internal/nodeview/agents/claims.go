@@ -11,8 +11,8 @@ import (
 	"nodekeeper.dev/internal/labels"
 )
 
-// claims are the keys that a controller has noted in an annotation of the Node as its own. It removes
-// those that it no longer wants, but only while the annotation names them.
+// claims are the keys that a controller has noted in an annotation of the Node as its own. It
+// removes those that it no longer wants, but only while the annotation names them.
 type claims struct {
 	// These it sets to its values again whoever changes them. The key of a taint has no effect.
 	labels, annotations, taints []string
@@ -61,7 +61,8 @@ func isOperators(key, value string) bool {
 // claimed returns the keys that controllers claim in the annotations of a Node, and the switches
 // that they have set. The key of a noted value is false if the Node does not have that value.
 // Anyone who may patch the Node can write these, so restricted labels are never claimed. The
-// annotations themselves are claimed as well: they are kept, or not, with the labels that they name.
+// annotations themselves are claimed as well: they are kept, or not, with the labels that they
+// name.
 func claimed(n *metav1.ObjectMeta) map[string]bool {
 	var keys map[string]bool
 	add := func(key string, isOwn bool) {
@@ -158,8 +159,8 @@ func taintPairs(items []string) map[string]string {
 	return values
 }
 
-// keysOfPairs returns the keys of taints in the form key=value:effect, in which value and effect are
-// optional.
+// keysOfPairs returns the keys of taints in the form key=value:effect, in which value and effect
+// are optional.
 func keysOfPairs(items []string) []string {
 	for i, item := range items {
 		if end := strings.IndexAny(item, "=:"); end >= 0 {

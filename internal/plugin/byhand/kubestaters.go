@@ -145,10 +145,10 @@ type Takeover struct {
 	read records.Stored
 }
 
-// PrepareTakeover reads a node, and returns what to take over. The labels are only for a node without
-// a live Node, a pending transaction and a record of nodekeeper, all of which have newer labels. They
-// are then treated as set by a user. With overwrite, they also replace the record of a node that is
-// away.
+// PrepareTakeover reads a node, and returns what to take over. The labels are only for a node
+// without a live Node, a pending transaction and a record of nodekeeper, all of which have newer
+// labels. They are then treated as set by a user. With overwrite, they also replace the record of a
+// node that is away.
 func PrepareTakeover(ctx context.Context, c *inspect.Cluster, from record.KubeStateRSLabels, overwrite bool) (*Takeover, error) {
 	n, err := c.Node(ctx, from.Node)
 	if err == nil {

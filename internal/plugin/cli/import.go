@@ -128,8 +128,8 @@ func (p *plugin) importFile(ctx context.Context, o *importOptions, file string) 
 	return errors.Join(p.restoreImported(ctx, o, c, servers, append(owed, appeared...)), save.runAny(ctx, p, c, servers, kept))
 }
 
-// storeImports stores records, and prints what each does. It returns the names of the live nodes
-// that get the labels of their records, and of those that keep their own labels.
+// storeImports stores records, and prints what each does. Of the live nodes, it returns the names of
+// the owed, which get the labels of their records, and of the kept, which keep their own labels.
 func (p *plugin) storeImports(ctx context.Context, o *importOptions, c *cluster, all []byhand.Import) (owed, kept []string, err error) {
 	shown := output.NewProgress(p.ErrOut)
 	for i := range all {

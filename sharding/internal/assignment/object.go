@@ -20,8 +20,8 @@ type object struct {
 	latest string
 	// released is set while the children of the object must follow it.
 	released release
-	// life is the tracked state of the object with one UID. An object with the same name that is created
-	// later has another one.
+	// life is the tracked state of the object with one UID. An object with the same name that is
+	// created later has another one.
 	life life
 }
 

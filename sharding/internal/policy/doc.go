@@ -17,7 +17,8 @@
 // every access, and they set only valid label values.
 //
 // For a ring with a fence, the package also installs the validating policy sharding-fence-<ring>,
-// whose match condition is true only for requests that it records or refuses. It needs no parameter.
+// whose match condition is true only for requests that it records or refuses. It needs no
+// parameter.
 //
 // [Builder] is pure.
 package policy

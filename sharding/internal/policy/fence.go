@@ -33,10 +33,10 @@ func fenced(ring *v1alpha1.ClusterRing) []v1alpha1.GroupResource {
 	return all
 }
 
-// BuildFence returns the fence of a ring with service accounts and at least one resource that is not
-// exempt, in the form in which the API server stores it. It has no parameter, and everything that it
-// reads is in the request, so an API server applies it from its first request on. It recognizes the
-// children of main objects whose resource is one of the given.
+// BuildFence returns the fence of a ring with service accounts and at least one resource that is
+// not exempt, in the form in which the API server stores it. It has no parameter, and everything
+// that it reads is in the request, so an API server applies it from its first request on. It
+// recognizes the children of main objects whose resource is one of the given.
 func (b *Builder) BuildFence(ring *v1alpha1.ClusterRing, resources []Resource) Fence {
 	revision := digest(b.fenceSpec(ring, resources, ""))
 	action := admissionregistrationv1.Audit
@@ -56,8 +56,8 @@ func (b *Builder) BuildFence(ring *v1alpha1.ClusterRing, resources []Resource) F
 	}
 }
 
-// fenceSpec returns the policy for a revision. Its match condition is true only for requests that it
-// refuses, so that it costs other requests no more than this condition.
+// fenceSpec returns the policy for a revision. Its match condition is true only for requests that
+// it refuses, so that it costs other requests no more than this condition.
 func (b *Builder) fenceSpec(ring *v1alpha1.ClusterRing, resources []Resource, revision string) admissionregistrationv1.ValidatingAdmissionPolicySpec {
 	e, c := b.expressions(ring), constantsOf(ring, resources)
 	foreign := "(" + c.isForeign(e) + ")"
