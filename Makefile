@@ -164,7 +164,7 @@ unraced_modules = $(if $(filter no,$(RACED)),$(filter-out test/robustness,$(modu
 # The packages that mostly run built programs: make e2e tests them, and make test the others.
 E2E_PACKAGES := /test/(bench|demo|deploy|e2e|library|plugin|program)$$
 .PHONY: test
-test: build controlplane ## run the tests except those of make e2e; PRODUCT=keeper, sharding, placement or repository: those of one product, or of the repository itself; RACED=no: not those that make race and make robustness run
+test: build controlplane ## run the tests except those of make e2e, make monitoring and make browser-test; PRODUCT=keeper, sharding, placement or repository: those of one product, or of the repository itself; RACED=no: skip those that make race and make robustness run
 	go list $(packages) | grep -vE '$(E2E_PACKAGES)' $(unraced) | xargs $(GO_TEST)
 	@printf '%s\n' $(unraced_modules) | xargs --no-run-if-empty -P $(PACKAGES) -I{} bash -c 'cd {} && echo "--- module {}" && $(GO_TEST) ./...'
 
@@ -215,7 +215,7 @@ e2e: $(PROGRAMS_TARGET) $(if $(E2E_KUBECONFIG),,controlplane) ## run the tests o
 # The directory of the scripts that make a small real cluster.
 REALCLUSTER ?= ../shared/realcluster
 .PHONY: cluster-test
-cluster-test: ## deploy to a real small cluster, walk through what people do there, and run the end-to-end tests (E2E=no: not these); needs root and REALCLUSTER=DIRECTORY
+cluster-test: ## deploy to a real small cluster, walk through what people do there, and run the end-to-end tests (E2E=no: skip these); needs root and REALCLUSTER=DIRECTORY
 	E2E=$(E2E) hack/cluster-test $(REALCLUSTER)
 
 SEED ?= 0

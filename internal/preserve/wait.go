@@ -13,10 +13,10 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// decideOwner decides about an Added transaction of an incarnation that already has its labels: it
+// decideRestored decides about an Added transaction of an incarnation that already has its labels: it
 // may still get withheld labels. A Node that is no longer selected gets none, and its withheld
 // labels keep waiting.
-func decideOwner(r record.Record, n *nodeview.Node, p labels.Policy) Decision {
+func decideRestored(r record.Record, n *nodeview.Node, p labels.Policy) Decision {
 	if n.Unselected {
 		return nothing("this incarnation has its labels and is not selected")
 	}
