@@ -20,6 +20,7 @@ import (
 	"nodekeeper.dev/internal/processor/telemetry"
 	"nodekeeper.dev/internal/queue"
 	"nodekeeper.dev/internal/records"
+	"nodekeeper.dev/sharding/shardlease"
 )
 
 // jobs holds the dependencies that the jobs of a processor share.
@@ -34,7 +35,7 @@ type jobs struct {
 	applier  *apply.Applier
 }
 
-func newJobs(mgr manager.Manager, o *options, policy labels.Policy) (*jobs, error) {
+func newJobs(mgr manager.Manager, o *options, policy labels.Policy, clock *shardlease.ServerClock) (*jobs, error) {
 	c := mgr.GetClient()
 	observer, err := telemetry.NewObserver(mgr.GetEventRecorder("nodekeeper-"+program), metrics.Registry)
 	if err != nil {
@@ -42,7 +43,7 @@ func newJobs(mgr manager.Manager, o *options, policy labels.Policy) (*jobs, erro
 	}
 	j := &jobs{
 		client:   c,
-		nodes:    &nodes.Nodes{Client: c, View: o.View},
+		nodes:    &nodes.Nodes{Client: c, View: o.View, Clock: clock.Now},
 		records:  &records.Records{Client: c, Cache: mgr.GetCache(), Namespace: o.MetadataNamespace},
 		queue:    &queue.Queue{Client: c, Namespace: o.TransactionNamespace},
 		index:    queue.NewIndex(),

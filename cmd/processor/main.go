@@ -42,9 +42,9 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	ctx = daemon.Begin(ctx, fs, stderr, &opts.Options.Options)
 	metrics.Registry.MustRegister(version.Metric(program))
 
-	detector := rewind.New()
+	detector, clock := rewind.New(), &shardlease.ServerClock{}
 	mgr, err := service.New(ctx, service.Config{
-		Program: program, Options: &opts.Options, Cache: opts.cache(), Rewind: detector, Permissions: opts.permissions(),
+		Program: program, Options: &opts.Options, Cache: opts.cache(), Rewind: detector, Clock: clock, Permissions: opts.permissions(),
 	})
 	if err != nil {
 		return err
@@ -54,7 +54,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	jobs, err := newJobs(mgr, &opts, policy)
+	jobs, err := newJobs(mgr, &opts, policy, clock)
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@
 package nodes
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,6 +34,9 @@ type Nodes struct {
 	Client client.Client
 	// View is applied to every Node that is read, except by Each.
 	View nodeview.View
+	// Clock returns the API server's time at a local time, or zero if it is unknown. The age of a Node
+	// counts by it, because the API server sets the time of creation. Nil means that the clocks agree.
+	Clock func(local time.Time) time.Time
 }
 
 // Metadata returns empty metadata of a Node with that name, to read into or to watch.
@@ -54,7 +58,16 @@ func (n *Nodes) Get(ctx context.Context, name string) (*nodeview.Node, error) {
 	if isThere, err := n.read(ctx, name, whole); err != nil || !isThere {
 		return nil, err
 	}
-	return n.View.OfWhole(whole, time.Now()), nil
+	return n.View.OfWhole(whole, n.time()), nil
+}
+
+// time returns the API server's time, or the local time if that is unknown.
+func (n *Nodes) time() time.Time {
+	local := time.Now()
+	if n.Clock == nil {
+		return local
+	}
+	return cmp.Or(n.Clock(local), local)
 }
 
 // GetMetadata is like Get, but reads much less: the Node is not whole, see [nodeview.Node].
@@ -87,7 +100,7 @@ func (n *Nodes) At(ctx context.Context, name string) (node *nodeview.Node, now r
 		return nil, now, fmt.Errorf("reading node %q: %w", name, err)
 	}
 	if len(list.Items) > 0 {
-		node = n.View.OfWhole(&list.Items[0], time.Now())
+		node = n.View.OfWhole(&list.Items[0], n.time())
 	}
 	return node, revision.Of(list.ResourceVersion), nil
 }
@@ -183,7 +196,7 @@ func (n *Nodes) relabel(ctx context.Context, read *nodeview.Node, wanted Wanted,
 	if err != nil {
 		return nil, staleOr(err)
 	}
-	return n.View.OfWhole(after, time.Now()), nil
+	return n.View.OfWhole(after, n.time()), nil
 }
 
 // patch changes a Node, and replaces it by the result. If the test of a JSON patch fails, it returns

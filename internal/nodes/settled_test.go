@@ -13,6 +13,28 @@ import (
 	"nodekeeper.dev/internal/nodes"
 )
 
+// A processor whose clock is wrong counts the age of a Node by the API server's.
+func TestAgeOfANodeIsByTheClockOfTheAPIServer(t *testing.T) {
+	t.Parallel()
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", UID: "a", CreationTimestamp: metav1.NewTime(time.Now().Add(-time.Hour))}}
+	for name, tc := range map[string]struct {
+		clock func(time.Time) time.Time
+		want  bool
+	}{
+		"an hour behind the local one": {func(local time.Time) time.Time { return local.Add(-time.Hour) }, false},
+		"like the local one":           {func(local time.Time) time.Time { return local }, true},
+		"unknown":                      {func(time.Time) time.Time { return time.Time{} }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := &nodes.Nodes{Client: fake.NewClientBuilder().WithObjects(node.DeepCopy()).Build(), Clock: tc.clock}
+			read, err := n.Get(t.Context(), "node-1")
+			require.NoError(t, err)
+			assert.Equal(t, tc.want, read.Settled)
+		})
+	}
+}
+
 // The API server sets the time of creation, so this takes another one.
 func TestOldNodesHaveReportedTheirIdentity(t *testing.T) {
 	t.Parallel()

@@ -11,6 +11,7 @@ import (
 
 	"nodekeeper.dev/internal/daemon"
 	"nodekeeper.dev/internal/daemon/rewind"
+	"nodekeeper.dev/sharding/shardlease"
 )
 
 // Config configures a service.
@@ -24,6 +25,8 @@ type Config struct {
 	// Rewind monitors the informers of that cache, and ends the service when the cluster was
 	// rewound. It may be nil.
 	Rewind *rewind.Detector
+	// Clock is set by the responses of the API server. It may be nil.
+	Clock *shardlease.ServerClock
 	// Permissions are required by the service.
 	Permissions []daemon.Permission
 	// Check is [daemon.Config].Check. It may be nil.
@@ -52,6 +55,9 @@ func New(ctx context.Context, cfg Config) (manager.Manager, error) {
 
 // prepare completes the options of the manager.
 func (cfg Config) prepare(rc *rest.Config, m *manager.Options) (err error) {
+	if cfg.Clock != nil {
+		rc.Wrap(cfg.Clock.Wrap)
+	}
 	if cfg.Rewind != nil {
 		cfg.Cache.NewInformer = cfg.Rewind.Informers(cfg.Cache.NewInformer)
 	}

@@ -46,6 +46,32 @@ func (s SkewClock) Serve(w http.ResponseWriter, r *http.Request, next http.Handl
 	_, _ = w.Write(moved(got.body.Bytes(), -s.By)) // if the client is gone, there is no response
 }
 
+// DateAhead makes the clock of the API server appear to be ahead of that of the program by By, as far
+// as the Date header shows it. Times in objects do not change.
+type DateAhead struct {
+	By time.Duration
+}
+
+// Serve implements [Fault].
+func (d DateAhead) Serve(w http.ResponseWriter, r *http.Request, next http.Handler, _ <-chan struct{}) {
+	next.ServeHTTP(dated{w, d.By}, r)
+}
+
+// dated is a ResponseWriter whose Date header is ahead.
+type dated struct {
+	http.ResponseWriter
+	by time.Duration
+}
+
+// WriteHeader forwards the code.
+func (d dated) WriteHeader(code int) {
+	d.Header().Set("Date", time.Now().Add(d.by).UTC().Format(http.TimeFormat))
+	d.ResponseWriter.WriteHeader(code)
+}
+
+// Unwrap lets watches flush each event.
+func (d dated) Unwrap() http.ResponseWriter { return d.ResponseWriter }
+
 // recorded is a ResponseWriter that keeps the response.
 type recorded struct {
 	header http.Header

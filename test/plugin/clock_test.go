@@ -1,7 +1,6 @@
 package plugin_test
 
 import (
-	"net/http"
 	"path/filepath"
 	"testing"
 	"time"
@@ -13,31 +12,6 @@ import (
 	"nodekeeper.dev/internal/txn"
 	"nodekeeper.dev/test/faultproxy"
 )
-
-// clockBehind makes the local clock of a program appear to be behind that of the API server.
-type clockBehind time.Duration
-
-var _ faultproxy.Fault = clockBehind(0)
-
-// Serve implements [faultproxy.Fault].
-func (b clockBehind) Serve(w http.ResponseWriter, r *http.Request, next http.Handler, _ <-chan struct{}) {
-	next.ServeHTTP(dated{w, time.Duration(b)}, r)
-}
-
-// dated is a ResponseWriter whose Date header is ahead.
-type dated struct {
-	http.ResponseWriter
-	by time.Duration
-}
-
-// WriteHeader forwards the code.
-func (d dated) WriteHeader(code int) {
-	d.Header().Set("Date", time.Now().Add(d.by).UTC().Format(http.TimeFormat))
-	d.ResponseWriter.WriteHeader(code)
-}
-
-// Unwrap lets watches flush each event.
-func (d dated) Unwrap() http.ResponseWriter { return d.ResponseWriter }
 
 // TestAgesAreByTheClockOfTheAPIServer runs every command that shows or compares ages on a machine
 // whose clock is three hours behind.
@@ -55,7 +29,7 @@ func TestAgesAreByTheClockOfTheAPIServer(t *testing.T) {
 	proxy, err := faultproxy.Start(e.plane.Config)
 	require.NoError(t, err)
 	t.Cleanup(proxy.Close)
-	proxy.Inject(clockBehind(3 * time.Hour))
+	proxy.Inject(faultproxy.DateAhead{By: 3 * time.Hour})
 	e.Kubeconfig = filepath.Join(t.TempDir(), "kubeconfig")
 	require.NoError(t, clientcmd.WriteToFile(proxy.Kubeconfig(), e.Kubeconfig))
 

@@ -55,7 +55,7 @@ func (c *Cluster) View(node string) nodeview.View {
 
 // NodeNamed returns the door to one Node, which applies its view.
 func (c *Cluster) NodeNamed(name string) *nodes.Nodes {
-	return &nodes.Nodes{Client: c.Client, View: c.View(name)}
+	return &nodes.Nodes{Client: c.Client, View: c.View(name), Clock: c.Clock}
 }
 
 // Records returns the door to the records.

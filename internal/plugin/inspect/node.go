@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -148,7 +147,7 @@ func (c *Cluster) liveNodes(ctx context.Context, keep func(name string) bool) (m
 	newList := func() client.ObjectList { return &corev1.NodeList{} }
 	err = pages.Each(ctx, c.Client, newList, "", func(whole *corev1.Node) error {
 		if keep(whole.Name) {
-			live[whole.Name] = c.View(whole.Name).OfWhole(whole, time.Now())
+			live[whole.Name] = c.View(whole.Name).OfWhole(whole, c.Now())
 		}
 		return nil
 	})
