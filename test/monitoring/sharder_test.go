@@ -18,7 +18,7 @@ var sharder = product{
 }
 
 // healthySharder is a cluster with two sharders, the first of which leads, and a ring with three
-// shards. One of these dies and is replaced. Samples are one minute apart. A condition has a series
+// shards. One of these dies and is replaced. Another ring asks for no fence. Samples are one minute apart. A condition has a series
 // for each reason, and Prometheus has only the last one.
 var healthySharder = map[string]string{
 	`nodekeeper_build_info{program="sharder",pod="s0"}`:                                                   "1+0x180",
@@ -30,6 +30,10 @@ var healthySharder = map[string]string{
 	`sharder_ring_condition{pod="s0",ring="web",condition="Ready",reason="ResourceNotFound"}`:             "_x180",
 	`sharder_ring_condition{pod="s0",ring="web",condition="AdmissionInstalled",reason="PolicyInstalled"}`: "_ 1+0x179",
 	`sharder_ring_condition{pod="s0",ring="web",condition="AdmissionInstalled",reason="Installing"}`:      "0 stale _x178",
+	`sharder_ring_condition{pod="s0",ring="web",condition="FenceInstalled",reason="Installed"}`:           "_ 1+0x179",
+	`sharder_ring_condition{pod="s0",ring="web",condition="FenceInstalled",reason="Installing"}`:          "0 stale _x178",
+	`sharder_ring_condition{pod="s0",ring="web",condition="FenceInstalled",reason="InstallFailed"}`:       "_x180",
+	`sharder_ring_condition{pod="s0",ring="plain",condition="FenceInstalled",reason="Disabled"}`:          "1+0x180",
 	`sharder_ring_condition{pod="s0",ring="web",condition="PermissionsGranted",reason="Granted"}`:         "1+0x180",
 	`sharder_ring_condition{pod="s0",ring="web",condition="PermissionsGranted",reason="Missing"}`:         "_x180",
 	`sharder_ring_condition{pod="s0",ring="web",condition="ShardsAccepted",reason="Accepted"}`:            "1+0x180",
@@ -57,6 +61,7 @@ var changesOfSharder = map[string]map[string]string{
 	"NoShards":                  becomes("Ready", "Reconciled", "NoAvailableShard"),
 	"RingNotReady":              becomes("Ready", "Reconciled", "ResourceNotFound"),
 	"AdmissionNotInstalled":     becomes("AdmissionInstalled", "PolicyInstalled", "Installing"),
+	"FenceNotInstalled":         becomes("FenceInstalled", "Installed", "InstallFailed"),
 	"PermissionsMissing":        becomes("PermissionsGranted", "Granted", "Missing"),
 	"ShardRejected":             becomes("ShardsAccepted", "Accepted", "NameConflict"),
 	"UnassignedObjects":         {`sharder_unassigned_objects{pod="s0",ring="web"}`: "0+0x177 4 4 4"},
