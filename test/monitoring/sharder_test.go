@@ -18,8 +18,8 @@ var sharder = product{
 }
 
 // healthySharder is a cluster with two sharders, the first of which leads, and a ring with three
-// shards. One of these dies and is replaced. Another ring asks for no fence. Samples are one minute apart. A condition has a series
-// for each reason, and Prometheus has only the last one.
+// shards. One of these dies and is replaced. Another ring asks for no fence. Samples are one minute
+// apart. A condition has a series for each reason, and Prometheus has only the last one.
 var healthySharder = map[string]string{
 	`nodekeeper_build_info{program="sharder",pod="s0"}`:                                                   "1+0x180",
 	`nodekeeper_build_info{program="sharder",pod="s1"}`:                                                   "1+0x180",

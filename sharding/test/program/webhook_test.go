@@ -35,7 +35,9 @@ type line struct {
 	to string
 	// silent is open while no connection is forwarded, or nil.
 	silent chan struct{}
-	open   map[net.Conn]bool
+	// delay is how late the answers of the webhook arrive.
+	delay time.Duration
+	open  map[net.Conn]bool
 }
 
 // newLine returns a line that ends with the test.
@@ -55,7 +57,7 @@ func newLine(t *testing.T) *line {
 	})
 	t.Cleanup(func() {
 		assert.NoError(t, listener.Close())
-		l.lead("", false)
+		l.slowDown(0) // ends all connections
 		l.ended.Wait()
 	})
 	return l
@@ -66,7 +68,7 @@ func newLine(t *testing.T) *line {
 func (l *line) lead(to string, silent bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.to = to
+	l.to, l.delay = to, 0
 	if l.silent != nil {
 		close(l.silent)
 		l.silent = nil
@@ -74,17 +76,29 @@ func (l *line) lead(to string, silent bool) {
 	if silent {
 		l.silent = make(chan struct{})
 	}
+	l.closeLocked()
+}
+
+// slowDown ends all connections, and delays the answers on later ones.
+func (l *line) slowDown(delay time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.delay = delay
+	l.closeLocked()
+}
+
+func (l *line) closeLocked() {
 	for conn := range l.open {
 		_ = conn.Close() // it may have ended
 	}
 }
 
 // begin registers a connection.
-func (l *line) begin(conn net.Conn) (to string, silent chan struct{}) {
+func (l *line) begin(conn net.Conn) (to string, delay time.Duration, silent chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.open[conn] = true
-	return l.to, l.silent
+	return l.to, l.delay, l.silent
 }
 
 func (l *line) end(conn net.Conn) {
@@ -96,7 +110,7 @@ func (l *line) end(conn net.Conn) {
 
 func (l *line) forward(conn net.Conn) {
 	defer l.end(conn)
-	to, silent := l.begin(conn)
+	to, delay, silent := l.begin(conn)
 	if silent != nil {
 		<-silent
 		return
@@ -110,10 +124,23 @@ func (l *line) forward(conn net.Conn) {
 		_, _ = io.Copy(there, conn) // the peers handle a broken connection
 		_ = there.Close()
 	})
-	_, _ = io.Copy(conn, there)
+	_, _ = io.Copy(delayed{conn, delay}, there)
 }
 
-// TestCreatesSurviveTheirWebhook covers R21: creates succeed while the webhook is down, does not
+// delayed is a writer that waits before each write.
+type delayed struct {
+	io.Writer
+
+	delay time.Duration
+}
+
+// Write writes after the delay.
+func (d delayed) Write(p []byte) (int, error) {
+	<-time.After(d.delay)
+	return d.Writer.Write(p)
+}
+
+// TestCreatesSurviveTheirWebhook covers R21: creates succeed while the webhook is down, slow, does not
 // answer, or has a certificate that the API server does not trust. The sharder assigns the objects
 // that were created meanwhile.
 func TestCreatesSurviveTheirWebhook(t *testing.T) {
@@ -131,6 +158,7 @@ func TestCreatesSurviveTheirWebhook(t *testing.T) {
 	for name, fault := range map[string]func(){
 		"down":        func() { l.lead("127.0.0.1:1", false) },
 		"silent":      func() { l.lead(serves, true) },
+		"slow":        func() { l.slowDown(3 * time.Second) },
 		"not trusted": func() { l.lead(stranger.Listener.Addr().String(), false) },
 	} {
 		began := time.Now()
@@ -180,21 +208,7 @@ func TestRotationFailsNoCreate(t *testing.T) {
 		return s
 	}
 	before := certificate(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	created, late := 0, 0
-	var load sync.WaitGroup
-	load.Go(func() {
-		for ; ctx.Err() == nil; created++ {
-			s := secret(c.namespace, fmt.Sprintf("s-%d", created))
-			if !assert.NoError(t, c.Create(t.Context(), s)) {
-				return
-			}
-			if s.Labels[prefix.ShardLabel(ring.Name)] == "" { // no answer within a second, on a busy machine
-				late++
-			}
-		}
-	})
+	load := c.createAll(ring)
 	emptied := before.DeepCopy()
 	emptied.Data = nil
 	assert.NoError(t, c.Update(t.Context(), emptied))
@@ -209,17 +223,50 @@ func TestRotationFailsNoCreate(t *testing.T) {
 		}
 	}, patience, period)
 	c.assignsAtOnce(ring, "after")
-	cancel()
-	load.Wait()
-	t.Logf("%d of %d objects were assigned after their creation", late, created)
-	assert.Less(t, late, max(created, 1))
-	c.eventually(ring, func(t *assert.CollectT, _ *v1alpha1.ClusterRingStatus) {
-		assert.NotContains(t, c.shardsOf(t, ring), "")
-	})
+	load.end(c, ring)
 	counted, err := metrics.Scrape(t.Context(), address)
 	require.NoError(t, err)
 	assert.Positive(t, counted[fmt.Sprintf(`sharder_assignments_total{by="webhook",group="",resource="secrets",ring=%q}`, ring.Name)])
 	assert.Positive(t, counted["sharder_webhook_certificate_expiry_timestamp_seconds"])
+}
+
+// load creates objects until it ends.
+type load struct {
+	cancel context.CancelFunc
+	ended  sync.WaitGroup
+	// created is the number of objects, and late that of those without a shard in their first version.
+	created, late int
+}
+
+// createAll creates Secrets of a ring. No create may fail.
+func (c *cluster) createAll(ring *v1alpha1.ClusterRing) *load {
+	c.t.Helper()
+	ctx, cancel := context.WithCancel(c.t.Context())
+	l := &load{cancel: cancel}
+	l.ended.Go(func() {
+		for ; ctx.Err() == nil; l.created++ {
+			s := secret(c.namespace, fmt.Sprintf("load-%d", l.created))
+			if !assert.NoError(c.t, c.Create(c.t.Context(), s)) {
+				return
+			}
+			if s.Labels[prefix.ShardLabel(ring.Name)] == "" { // no answer within a second, on a busy machine
+				l.late++
+			}
+		}
+	})
+	return l
+}
+
+// end waits until all objects have a shard.
+func (l *load) end(c *cluster, ring *v1alpha1.ClusterRing) {
+	c.t.Helper()
+	l.cancel()
+	l.ended.Wait()
+	c.t.Logf("%d of %d objects were assigned after their creation", l.late, l.created)
+	assert.Less(c.t, l.late, max(l.created, 1))
+	c.eventually(ring, func(t *assert.CollectT, _ *v1alpha1.ClusterRingStatus) {
+		assert.NotContains(t, c.shardsOf(t, ring), "")
+	})
 }
 
 // TestWebhookAssignsAndKeepsLabels runs tests of the policies with the webhook, on an API server that
