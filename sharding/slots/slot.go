@@ -21,7 +21,10 @@ const (
 
 // Slot returns the slot of a key, from 0 to [Count]-1. Any string is a valid key. Characters are
 // Unicode code points; all characters outside the alphabet have the same code.
-func Slot(key string) int {
+func Slot(key string) int { return int(hash(key) % Count) }
+
+// hash returns a number from 0 to prime-1.
+func hash(key string) int64 {
 	var sum, n int64
 	for _, r := range key {
 		n++
@@ -29,7 +32,7 @@ func Slot(key string) int {
 	}
 	x := sum % prime
 	x2 := x * x % prime
-	return int(x2 * x2 % prime * x % prime % Count)
+	return x2 * x2 % prime * x % prime
 }
 
 func code(r rune) int64 { return int64(strings.IndexRune(alphabet, r)) + 1 + outsideTheAlphabet }
