@@ -87,7 +87,7 @@ help: # list the targets
 ##### Build
 
 # The programs of all products.
-PROGRAMS := ./cmd/... ./sharding/cmd/... ./placement/cmd/...
+PROGRAMS := ./cmd/... ./sharding/cmd/... ./placement/cmd/... ./placement/examples/...
 
 GO_BUILD := go build -ldflags "-s -w $(STAMP)"
 

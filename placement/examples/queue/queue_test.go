@@ -1,0 +1,224 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestCheckFindsEachFault: the events are "add MESSAGES", "own WORKER EPOCH" and "OFFSET WORKER
+// EPOCH".
+func TestCheckFindsEachFault(t *testing.T) {
+	t.Parallel()
+	for events, want := range map[string]string{
+		"add 3, 0 a 1, 1 a 1, own b 2, 2 b 2":      "",
+		"add 2, 0 a 1":                             "", // the second is left
+		"add 3, 0 a 1, 1 b 1, 2 c 2":               "", // the agent has started a again, as b
+		"own a 1, own b 2, add 1, 0 b 2":           "",
+		"add 3, 0 a 1, 2 a 1":                      "offset 1 is missing: offset 2 is done after offset 0",
+		"add 2, 1 a 1":                             "offset 0 is missing: offset 1 is done after offset -1",
+		"add 3, 0 a 1, 2 a 1, 1 a 1":               "offset 1 is done after offset 2",
+		"add 2, 0 a 1, 1 a 1, 1 a 1":               "offset 1 is done after offset 1",
+		"add 3, 0 a 1, 1 b 2, 2 a 1":               "epoch 1 of a is interleaved with epoch 2 of b, at offset 2",
+		"own a 1, own b 2, own a 1":                "epoch 1 of a is interleaved with epoch 2 of b",
+		"add 3, 0 a 1, 1 b 1, 2 a 1":               "a and b are interleaved, both with epoch 1, at offset 2",
+		"add 4, 0 a 1, 1 b 1, 2 c 2, 3 b 1":        "epoch 1 of b is interleaved with epoch 2 of c, at offset 3",
+		"add 1, 0 a 1, 1 a 1":                      "offset 1 is done, and was never added",
+		"add 4, 0 a 1, 1 b 2, 2 b 2, 3 a 2":        "", // epochs differ: it is another owner
+		"add 4, 0 a 1, 1 b 2, 2 a 2, 3 b 2":        "b and a are interleaved, both with epoch 2, at offset 3",
+		"add 4, own b 2, 0 a 1, 1 a 1, 2 b 2":      "epoch 1 of a is interleaved with epoch 2 of b, at offset 0",
+		"add 4, 0 a 1, 1 a 1, 2 a 1, 3 a 1, add 1": "",
+	} {
+		err := show(io.Discard, check(parse(t, events)))
+		if want == "" {
+			require.NoError(t, err, events)
+		} else {
+			require.ErrorContains(t, err, "partition 3 of orders: "+want, events)
+		}
+	}
+}
+
+func parse(t *testing.T, events string) (all []record) {
+	t.Helper()
+	number := func(text string) int {
+		n, err := strconv.Atoi(text)
+		require.NoError(t, err)
+		return n
+	}
+	for event := range strings.SplitSeq(events, ", ") {
+		r := record{Event: done, Queue: "orders", Partition: 3}
+		switch f := strings.Fields(event); f[0] {
+		case "add":
+			r.Event = added
+			all = append(all, slices.Repeat([]record{r}, number(f[1])-1)...)
+		case "own":
+			r.Event, r.Worker, r.Epoch = owned, f[1], int64(number(f[2]))
+		default:
+			r.Offset, r.Worker, r.Epoch = number(f[0]), f[1], int64(number(f[2]))
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+// start serves the queue of a directory.
+func start(t *testing.T, dir string) (*client, *server) {
+	t.Helper()
+	s, err := newServer(dir)
+	require.NoError(t, err)
+	h := httptest.NewServer(s.handler())
+	t.Cleanup(func() {
+		h.Close()
+		_ = s.log.file.Close() // a test may have closed it
+	})
+	return &client{url: h.URL}, s
+}
+
+// ask sends a request of a worker for partition 0, and returns the answer.
+func ask(t *testing.T, c *client, method, path, worker string, epoch int) (string, error) {
+	t.Helper()
+	answer, err := c.do(t.Context(), method, fmt.Sprintf("/queues/orders/0%s?worker=%s&epoch=%d", path, worker, epoch), nil)
+	return string(answer), err
+}
+
+// TestLowerEpochsAreRefused: also after the queue was started again.
+func TestLowerEpochsAreRefused(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	c, _ := start(t, dir)
+	require.NoError(t, add(t.Context(), c, "orders", 2, 6))
+	answer, err := ask(t, c, "GET", "", "a", 5)
+	require.NoError(t, err)
+	assert.JSONEq(t, `{"event":"","queue":"","partition":0,"offset":0,"message":"message 0"}`, answer)
+	_, err = ask(t, c, "PUT", "/0", "a", 5)
+	require.NoError(t, err)
+	_, err = ask(t, c, "GET", "", "b", 7) // it owns the partition from now on
+	require.NoError(t, err)
+
+	for range 2 {
+		for _, request := range [][2]string{{"GET", ""}, {"PUT", "/1"}} {
+			_, err = ask(t, c, request[0], request[1], "a", 5)
+			require.ErrorContains(t, err, "epoch 5 is lower than 7: another worker owns partition 0 of orders", request)
+		}
+		c, _ = start(t, dir)
+	}
+	answer, err = ask(t, c, "GET", "", "b", 7)
+	require.NoError(t, err)
+	assert.Contains(t, answer, `"offset":1,"message":"message 2"`)
+}
+
+// TestWorkIsDoneOnceAndInOrder: an answer that was lost can be had again, and no message is left
+// out.
+func TestWorkIsDoneOnceAndInOrder(t *testing.T) {
+	t.Parallel()
+	c, _ := start(t, t.TempDir())
+	require.NoError(t, add(t.Context(), c, "orders", 1, 2))
+	_, err := ask(t, c, "PUT", "/1", "a", 5)
+	require.ErrorContains(t, err, "offset 1 is not the next one, which is 0")
+	for _, offset := range []string{"/0", "/0", "/1", "/1"} {
+		_, err = ask(t, c, "PUT", offset, "a", 5)
+		require.NoError(t, err, offset)
+	}
+	_, err = ask(t, c, "PUT", "/1", "b", 6)
+	require.ErrorContains(t, err, "offset 1 is not the next one, which is 2")
+	_, err = ask(t, c, "PUT", "/2", "b", 6)
+	require.ErrorContains(t, err, "offset 2 is not the next one", "it was never added")
+	answer, err := ask(t, c, "GET", "", "b", 6)
+	require.NoError(t, err)
+	assert.Empty(t, answer)
+	var out bytes.Buffer
+	require.NoError(t, awaitCheck(t.Context(), c, 0, &out))
+	assert.Contains(t, out.String(), "orders   0           2      0      2        b\n2 messages are done")
+}
+
+func TestMalformedRequestsAreRefused(t *testing.T) {
+	t.Parallel()
+	c, _ := start(t, t.TempDir())
+	for request, want := range map[string]string{
+		"GET /queues/orders/-1?epoch=1":   "the partition must be a number",
+		"GET /queues/orders/x?epoch=1":    "the partition must be a number",
+		"GET /queues/orders/0":            "the epoch must be a number",
+		"PUT /queues/orders/0/x?epoch=1":  "the offset must be a number",
+		"PUT /queues/orders/0/0?epoch=1":  "offset 0 is not the next one",
+		"PUT /queues/orders/0/-1?epoch=1": "offset -1 is not the next one",
+		"PUT /queues/orders/0/0?epoch=-1": "epoch -1 is lower than 0",
+	} {
+		method, path, _ := strings.Cut(request, " ")
+		_, err := c.do(t.Context(), method, path, nil)
+		require.ErrorContains(t, err, want, request)
+	}
+	require.ErrorContains(t, add(t.Context(), c, "", 1, 1), "name of the queue")
+}
+
+// TestIncompleteRecordIsRemoved: the process was killed while it wrote. It had not answered.
+func TestIncompleteRecordIsRemoved(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	c, s := start(t, dir)
+	require.NoError(t, add(t.Context(), c, "orders", 1, 2))
+	require.NoError(t, s.log.file.Close())
+	_, err := ask(t, c, "PUT", "/0", "a", 1)
+	require.ErrorContains(t, err, "writing the log", "without the log, nothing is done")
+	require.ErrorContains(t, <-s.broken, "writing the log")
+	path := filepath.Join(dir, "log")
+	content, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(path, append(content, `{"event":"done","queue":"orders"`...), 0o600))
+
+	c, _ = start(t, dir)
+	_, err = ask(t, c, "PUT", "/0", "a", 1)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(path, append(content, "garbage\n"...), 0o600))
+	_, err = newServer(dir)
+	require.ErrorContains(t, err, "reading record 3 of the log")
+}
+
+// TestWorkerEndsWhenItsPartitionIsTaken: it works on all messages, and then ends with the reason.
+func TestWorkerEndsWhenItsPartitionIsTaken(t *testing.T) {
+	c, _ := start(t, t.TempDir())
+	t.Setenv("PLACEMENT_NAME", "orders")
+	t.Setenv("PLACEMENT_INDEX", "0")
+	t.Setenv("PLACEMENT_EPOCH", "5")
+	require.NoError(t, add(t.Context(), c, "orders", 1, 20))
+	var out bytes.Buffer
+	ended := make(chan error, 1)
+	go func() { ended <- work(t.Context(), c, time.Millisecond, &out) }()
+	require.NoError(t, awaitCheck(t.Context(), c, time.Minute, io.Discard))
+	_, err := ask(t, c, "GET", "", "b", 6)
+	require.NoError(t, err)
+	require.ErrorContains(t, <-ended, "another worker owns partition 0")
+	assert.Equal(t, "ready\n", out.String())
+
+	require.NoError(t, add(t.Context(), c, "orders", 1, 1))
+	require.ErrorContains(t, awaitCheck(t.Context(), c, time.Nanosecond, io.Discard), "1 messages are not done")
+	require.NoError(t, awaitCheck(t.Context(), c, 0, io.Discard))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.NoError(t, work(ctx, c, 0, io.Discard), "SIGTERM is no error")
+}
+
+func TestCommands(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	require.NoError(t, run(t.Context(), []string{"--help"}, &out, &out))
+	assert.Equal(t, usage, out.String())
+	require.ErrorContains(t, run(t.Context(), nil, &out, &out), "give a command")
+	require.ErrorContains(t, run(t.Context(), []string{"eat"}, &out, &out), `unknown command "eat"`)
+	require.ErrorContains(t, run(t.Context(), []string{"check", "--wait=x"}, &out, &out), "wait")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("SIGTERM"))
+	require.NoError(t, run(ctx, []string{"serve", "--listen=127.0.0.1:0", "--dir=" + t.TempDir()}, &out, &out))
+}
