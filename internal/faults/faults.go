@@ -49,6 +49,18 @@ func (c *Conflict) Do(ctx context.Context, call Call, next func(context.Context)
 	return apierrors.NewConflict(schema.GroupResource{Resource: call.Kind}, call.Name, errors.New("injected conflict"))
 }
 
+// MissingRight simulates the rights of a user that do not include a call.
+type MissingRight struct{ Calls }
+
+// Do returns 403 Forbidden as RBAC does.
+func (m *MissingRight) Do(ctx context.Context, call Call, next func(context.Context) error) error {
+	if !m.hit(call) {
+		return next(ctx)
+	}
+	missing := fmt.Errorf("User %q cannot %s resource %q in API group %q at the cluster scope", "injected", call.Verb, call.Kind, "") //nolint:staticcheck // as the API server has it
+	return apierrors.NewForbidden(schema.GroupResource{Resource: call.Kind}, call.Name, missing)
+}
+
 // Slow simulates a slow API server or network.
 type Slow struct {
 	Calls

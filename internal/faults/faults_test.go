@@ -30,12 +30,12 @@ func exists(t *testing.T, c client.Client, name string) bool {
 	return err == nil
 }
 
-func TestOutageAndConflictWriteNothing(t *testing.T) {
-	for _, fault := range []faults.Fault{&faults.Outage{}, &faults.Conflict{}} {
+func TestRefusedCallsWriteNothing(t *testing.T) {
+	for _, fault := range []faults.Fault{&faults.Outage{}, &faults.Conflict{}, &faults.MissingRight{}} {
 		inner := faults.Fake().Build()
 		err := faults.Client(inner, fault).Create(t.Context(), configMap("a"))
 		require.Error(t, err)
-		assert.True(t, errors.Is(err, syscall.ECONNREFUSED) || apierrors.IsConflict(err), "%v", err)
+		assert.True(t, errors.Is(err, syscall.ECONNREFUSED) || apierrors.IsConflict(err) || apierrors.IsForbidden(err), "%v", err)
 		assert.False(t, exists(t, inner, "a"))
 	}
 }

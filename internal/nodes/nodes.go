@@ -234,6 +234,17 @@ func Refused(err error) bool {
 	return code >= http.StatusBadRequest && code < http.StatusInternalServerError && code != http.StatusTooManyRequests
 }
 
+// LacksRight reports whether the API server refused a request because of its sender, whatever its
+// content: the credentials are not valid, or a right is missing. The answer to a missing right is
+// like that of an admission plugin, but for its text (forbiddenMessage in
+// k8s.io/apiserver/pkg/endpoints/handlers/responsewriters/errors.go).
+func LacksRight(err error) bool {
+	if apierrors.IsUnauthorized(err) {
+		return true
+	}
+	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), `is forbidden: User "`) && strings.Contains(err.Error(), `" cannot `)
+}
+
 // RefusedToNodekeeper reports whether nodekeeper's own admission policies rejected a request: a
 // flag is set without its component, or another webhook changes the Node in the same request. See
 // deploy/base/admission.yaml.

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/internal/labels"
@@ -268,6 +269,24 @@ func TestMissingNodeIsNotAnError(t *testing.T) {
 	all, err := n.Now(t.Context())
 	require.NoError(t, err)
 	assert.False(t, now.After(all))
+}
+
+// The API server is asked by a user without the right.
+func TestMissingRightIsNoRefusedContent(t *testing.T) {
+	t.Parallel()
+	read := create(t, newNodes(t), set{"rack": "r0"})
+	unprivileged := rest.CopyConfig(api.Config)
+	unprivileged.Impersonate.UserName = "unprivileged"
+	c, err := client.New(unprivileged, client.Options{})
+	require.NoError(t, err)
+	n := &nodes.Nodes{Client: c}
+	_, err = n.Relabel(t.Context(), read, to(map[string]string{"rack": "r1"}), time.Now())
+	assert.True(t, nodes.LacksRight(err), "%v", err)
+	_, err = n.Get(t.Context(), read.Name)
+	assert.True(t, nodes.LacksRight(err), "%v", err)
+	assert.True(t, nodes.LacksRight(fmt.Errorf("changing: %w", apierrors.NewUnauthorized("the token has expired"))))
+	assert.False(t, nodes.LacksRight(apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "n", errors.New("by policy"))))
+	assert.False(t, nodes.LacksRight(nil))
 }
 
 func TestRefusedMeansRejectedContent(t *testing.T) {

@@ -83,6 +83,60 @@ func TestRefusedLabelHoldsUpNoOther(t *testing.T) {
 	}
 }
 
+// The processor's right to patch Nodes is missing, for some of the requests or for all.
+func TestMissingRightSetsNoLabelAside(t *testing.T) {
+	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "node-1",
+		errors.New(`User "system:serviceaccount:nodekeeper-system:nodekeeper-processor" cannot patch resource "nodes" in API group "" at the cluster scope`))
+	const requests = 12
+	for missing := range 1 << requests {
+		c, added := returnedWith(many(4), set{"own": "x"})
+		request := 0
+		c.before = func(call string) error {
+			if call != "relabel" && call != "try" || request == requests {
+				return nil
+			}
+			request++
+			if missing>>(request-1)&1 == 1 {
+				return forbidden
+			}
+			return nil
+		}
+		for attempt := 0; c.node.Marker == ""; attempt++ {
+			require.Less(t, attempt, requests+1)
+			settled, err := c.apply(t, added)
+			require.Equal(t, err == nil, settled == 1)
+			if err != nil {
+				require.ErrorIs(t, err, forbidden)
+			}
+		}
+		require.Equal(t, many(4), c.node.Labels, "%b", missing)
+		require.Empty(t, c.refused)
+		require.Zero(t, c.count("try"), "dry runs would not find out more")
+	}
+}
+
+// The right goes while dry runs look for a label that a policy refuses.
+func TestRightThatGoesDuringDryRunsSetsNoOtherLabelAside(t *testing.T) {
+	unauthorized := apierrors.NewUnauthorized("the token has expired")
+	for without := range 6 {
+		c, added := returnedWith(many(8), set{"own": "x"})
+		c.refuses, c.namesNothing = map[string]bool{"l05": true}, true
+		c.before = func(call string) error {
+			if call == "try" && c.count("try") == without+1 {
+				return unauthorized
+			}
+			return nil
+		}
+		if _, err := c.apply(t, added); err != nil {
+			require.ErrorIs(t, err, unauthorized)
+			assert.Empty(t, c.refused)
+			c.mustApply(t, added)
+		}
+		assert.Len(t, c.refused, 1)
+		assert.Contains(t, c.refused[0], "l05")
+	}
+}
+
 func TestSeveralRefusedLabels(t *testing.T) {
 	c, added := returnedWith(set{"a": "1", "b": "1", "c": "1", "d": "1"}, set{"c": "own"})
 	c.refuses = map[string]bool{"a": true, "c": true, "d": true}

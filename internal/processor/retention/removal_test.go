@@ -110,9 +110,10 @@ func TestNodeThatReturnsWhileItsRecordIsRemovedGetsItsLabels(t *testing.T) {
 		Hits() int
 	}
 	for name, follows := range map[string]func(node string) hits{
-		"only that":              func(string) hits { return &faults.Log{} },
-		"the answer is lost too": func(string) hits { return &faults.LostAnswer{Calls: removes()} },
-		"an outage follows":      func(node string) hits { return &faults.Outage{Calls: recheck(node, 3)} },
+		"only that":                      func(string) hits { return &faults.Log{} },
+		"the answer is lost too":         func(string) hits { return &faults.LostAnswer{Calls: removes()} },
+		"an outage follows":              func(node string) hits { return &faults.Outage{Calls: recheck(node, 3)} },
+		"a right is missing for a while": func(node string) hits { return &faults.MissingRight{Calls: recheck(node, 3)} },
 		"it is not put back at first": func(string) hits {
 			return &faults.Outage{Calls: calls{Verb: faults.Update, Kind: "ConfigMap", Skip: 1, Times: 2}}
 		},
