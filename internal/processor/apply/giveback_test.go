@@ -67,6 +67,28 @@ func TestInterruptedRestoreGivesLabelsBack(t *testing.T) {
 	}
 }
 
+// What the API server refuses because it is busy or shutting down is given back once it is not.
+func TestLabelsAreGivenBackAfterAnOverload(t *testing.T) {
+	for name, overload := range map[string]error{"busy": apierrors.NewTooManyRequests("later", 1), "shutting down": apierrors.NewServiceUnavailable("later")} {
+		c, added := returnedTo()
+		c.before = func(call string) error {
+			if call == "give back" && c.count(call) < 4 {
+				return overload
+			}
+			return nil
+		}
+		for range 3 {
+			_, err := c.apply(t, added)
+			require.ErrorIs(t, err, overload, name)
+			assert.Equal(t, added.UID, c.stored.Record.Restored.UID, "the restore is noted meanwhile")
+		}
+		c.mustApply(t, added)
+		assert.Equal(t, byArgoCD, c.node.Owners, name)
+		assert.Empty(t, c.notGivenBack, name)
+		assert.Equal(t, 1, c.count("relabel"), name)
+	}
+}
+
 func TestRestoreIsNotedEvenIfNothingCanBeGivenBack(t *testing.T) {
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "node-1", errors.New("managedFields are guarded"))
 	for name, err := range map[string]error{"refused": forbidden, "the node keeps changing": nodes.ErrStale, "a webhook is down": apierrors.NewInternalError(errors.New("failed calling webhook")), "unreadable": owners.ErrUnreadable} {
