@@ -8,8 +8,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"nodekeeper.dev/internal/daemon/signal"
 	"nodekeeper.dev/internal/revision"
 )
@@ -35,41 +33,6 @@ const (
 
 // processStart is when this process started.
 var processStart = time.Now()
-
-// Peer is another watcher, as described by its Lease.
-type Peer struct {
-	Name string
-	// UID is the UID of the Lease.
-	UID types.UID
-	// Gone reports whether the Lease was released or taken over.
-	Gone bool
-	// Since is when the Lease last changed, by the clock of this process.
-	Since       time.Time
-	Annotations map[string]string
-}
-
-// Members are all watchers, including this one.
-type Members interface {
-	// Peers returns the other watchers.
-	Peers() []Peer
-	// SyncedAt returns a time up to which the view of the others is complete: a later call of Peers
-	// includes everything that they stored before it.
-	SyncedAt() time.Time
-	// Changes returns a channel that receives after every change.
-	Changes() <-chan struct{}
-}
-
-// Lease is the Lease of this watcher.
-type Lease interface {
-	// Annotate sets an annotation of the Lease asynchronously.
-	Annotate(key, value string)
-	// Annotation returns an annotation that the Lease is known to have. From then on,
-	// [Members.Peers] includes every watcher that joined before.
-	Annotation(key string) string
-	// Renew renews the Lease, which advances [Members.SyncedAt] soon if this watcher is connected.
-	// It costs a write.
-	Renew()
-}
 
 // Config configures a Barrier. Members and Lease are nil if there is no other watcher; all other
 // fields are required.
@@ -123,15 +86,6 @@ type Barrier struct {
 type questionID struct {
 	name   string
 	number int
-}
-
-// openQuestion is the progress of the others with one list.
-type openQuestion struct {
-	Progress
-
-	question Question
-	peers    []Peer // the watchers that must answer; set once the question is stored
-	since    time.Time
 }
 
 // view is the state of the other watchers at one time.
@@ -202,172 +156,12 @@ func (b *Barrier) step(now time.Time) Step {
 	return s
 }
 
-// takeLists adds a question for each list since the last step.
-func (b *Barrier) takeLists() {
-	for n := len(b.lists); n <= b.config.Stream.Latest(); n++ {
-		q := b.config.Stream.Question(n)
-		q.Number += b.epoch
-		b.lists = append(b.lists, &openQuestion{question: q})
-	}
-}
-
-// publishQuestions stores the unanswered questions in the Lease. A later list replaces none of
-// them.
-func (b *Barrier) publishQuestions() {
-	open := []Question{}
-	for _, a := range b.lists {
-		if !a.Done() {
-			open = append(open, a.question)
-		}
-	}
-	text := ""
-	if len(open) > 0 {
-		text = asJSON(open)
-	}
-	b.write(AsksKey, text)
-}
-
 func (b *Barrier) write(key, value string) {
 	if b.config.Lease == nil || b.wrote[key] == value {
 		return
 	}
 	b.wrote[key] = value
 	b.config.Lease.Annotate(key, value)
-}
-
-// readAnswers reads the answers of the others and reports whether a barrier has passed for more
-// nodes.
-func (b *Barrier) readAnswers(v view) (passed bool) {
-	b.unsynced = false
-	for i, a := range b.lists {
-		if a.Done() {
-			continue
-		}
-		before := a.Reached(Alike)
-		if !a.Reach(b.leastAnswer(a, v)) {
-			continue
-		}
-		if i == 0 && !before {
-			close(b.first)
-		}
-		passed = true
-		if a.Done() {
-			a.peers = nil // no longer needed; lists are kept while the process runs
-		}
-	}
-	return passed
-}
-
-// leastAnswer returns the least answer of all watchers that must answer, and the nodes that an
-// answer does not include.
-func (b *Barrier) leastAnswer(a *openQuestion, v view) (least Answer, held map[string]bool) {
-	if b.config.Members == nil {
-		return Passed, nil
-	}
-	if a.since.IsZero() {
-		if !contains(b.config.Lease.Annotation(AsksKey), a.question) {
-			return NotYet, nil
-		}
-		a.since, a.peers = v.now, v.peers
-	}
-	least, held = Passed, map[string]bool{}
-	for _, p := range a.peers {
-		answer, except := b.answerOf(p, a, v)
-		least = min(least, answer)
-		for _, node := range except {
-			held[node] = true
-		}
-	}
-	return least, held
-}
-
-func contains(text string, q Question) bool {
-	var stored []Question
-	return json.Unmarshal([]byte(text), &stored) == nil && slices.Contains(stored, q)
-}
-
-// answerOf returns the answer of a peer to a question, and the nodes that it does not include:
-// Passed if the peer is gone or silent.
-func (b *Barrier) answerOf(p Peer, a *openQuestion, v view) (Answer, []string) {
-	at := slices.IndexFunc(v.peers, func(other Peer) bool { return other.Name == p.Name && other.UID == p.UID })
-	if at < 0 || v.peers[at].Gone || b.isSilent(v.peers[at], a, v) {
-		return Passed, nil
-	}
-	return answerIn(v.peers[at].Annotations, b.config.Name, a.question.Number)
-}
-
-// isSilent reports whether a peer has neither answered a question nor renewed its Lease for so long
-// that this watcher stops waiting for it. Only time in which this watcher was in sync with the
-// others counts; otherwise, a watcher that is disconnected or was suspended would treat every peer
-// as silent.
-func (b *Barrier) isSilent(p Peer, a *openQuestion, v view) bool {
-	silent := a.since.Add(b.config.Silence)
-	if _, answers := p.Annotations[AnswersKey]; answers { // otherwise it is of an older release
-		if renewal := p.Since.Add(max(b.config.Silence, renewPeriod)); renewal.After(silent) {
-			silent = renewal
-		}
-	}
-	if !v.syncedAt.Before(silent) {
-		return true
-	}
-	b.unsynced = b.unsynced || !v.now.Before(silent)
-	return false
-}
-
-// renewIfUnsynced renews the Lease, once in a checkPeriod, while only that can show whether a peer
-// is silent.
-func (b *Barrier) renewIfUnsynced(now time.Time) {
-	if b.unsynced && b.config.Lease != nil && now.Sub(b.renewed) >= checkPeriod {
-		b.renewed = now
-		b.config.Lease.Renew()
-	}
-}
-
-// publishAnswers answers the questions of the others and reports whether one of them has started to
-// wait for an event in the outbox.
-func (b *Barrier) publishAnswers(v view) (asked bool) {
-	whole, part := answers{}, partial{}
-	b.awaited = b.awaited[:0]
-	before := b.open
-	b.open = map[questionID]bool{}
-	for _, p := range v.peers {
-		var questions []Question
-		if p.Gone || json.Unmarshal([]byte(p.Annotations[AsksKey]), &questions) != nil {
-			continue
-		}
-		for _, q := range questions {
-			answer, held := b.answer(q)
-			if answer == Passed && len(held) == 0 {
-				whole.add(p.Name, q.Number, Passed)
-				continue
-			}
-			b.awaited = append(b.awaited, q.List)
-			id := questionID{p.Name, q.Number}
-			b.open[id] = true
-			asked = asked || !before[id] && len(held) > 0
-			if len(held) > 0 {
-				if answer != NotYet && nameable(held, v.now) {
-					part.add(p.Name, q.Number, answer, held)
-				}
-				answer = NotYet
-			}
-			whole.add(p.Name, q.Number, answer)
-		}
-	}
-	b.write(AnswersKey, asJSON(whole))
-	b.write(HeldKey, part.String())
-	return asked
-}
-
-// answer returns the answer to another watcher's question, and the nodes that it does not include:
-// those with an event that is not stored.
-func (b *Barrier) answer(q Question) (Answer, map[string]time.Time) {
-	position, digest := b.config.Stream.Position() // before Held: what is handled has been added
-	held := b.config.Held(q.List, maxHeld+1)
-	if len(b.lists) == 0 {
-		return NotYet, held
-	}
-	return q.Answer(position, digest), held
 }
 
 // Passed reports whether the barrier of a list has passed for an event of a node: one that was
