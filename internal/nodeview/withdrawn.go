@@ -32,8 +32,7 @@ func unclaimed(before, after *Node) labels.Keys {
 	if before.Claimed == after.Claimed {
 		return ""
 	}
-	left := before.Claimed.Without(after.Claimed).Set()
-	return before.Machine.Where(func(key string) bool { return left[key] })
+	return before.Machine.Where(func(key string) bool { return before.Claims(key) && !after.Claims(key) })
 }
 
 // gone returns the keys that are absent from after, and those of taints whose value differs.

@@ -111,7 +111,7 @@ type Ownership struct {
 	// ActedAt is when agents last set anything except the status, in whole seconds; zero if never.
 	ActedAt time.Time
 	// Claimed are the keys that annotations name as a controller's, see [claims], also if a person has
-	// changed or removed them.
+	// changed or removed them. To look a taint up, use [Ownership.Claims].
 	Claimed labels.Keys
 	// Admitted are the keys, the marker among them, that only the webhook has set: they were not in
 	// the request to create the Node, and have not been set since, not even to the same value.
@@ -124,6 +124,12 @@ type Ownership struct {
 	Edited labels.Keys
 	// Owners are the field managers of the labels that are not the machine's.
 	Owners owners.Owners
+}
+
+// Claims reports whether an annotation names a label, an annotation or a taint as a controller's.
+// Some controllers name the key of a taint without its effect.
+func (o Ownership) Claims(key string) bool {
+	return o.Claimed.Has(key) || o.Claimed.Has(anyEffect(key))
 }
 
 // Of returns the owners of a Node's labels. A label without any manager is unclear, because its

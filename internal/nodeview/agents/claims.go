@@ -14,7 +14,8 @@ import (
 // claims are the keys that a controller has noted in an annotation of the Node as its own. It
 // removes those that it no longer wants, but only while the annotation names them.
 type claims struct {
-	// These it sets to its values again whoever changes them. The key of a taint has no effect.
+	// These it sets to its values again whoever changes them. The key of a taint without an effect
+	// stands for its taints with any effect, see [labels.TaintKey].
 	labels, annotations, taints []string
 	// noted are the values of labels and taints, which it sets only when the Node is registered. They
 	// are its own only while the Node has these values: a person has chosen any other.
@@ -28,12 +29,12 @@ type claims struct {
 var claimReaders = map[string]func(value string) claims{
 	"talos.dev/owned-labels":                                   func(value string) claims { return claims{labels: listed(value)} },
 	"talos.dev/owned-annotations":                              func(value string) claims { return claims{annotations: listed(value)} },
-	"talos.dev/owned-taints":                                   func(value string) claims { return claims{taints: listed(value)} },
+	"talos.dev/owned-taints":                                   func(value string) claims { return claims{taints: taintKeys(listed(value))} },
 	"cluster.x-k8s.io/labels-from-machine":                     func(value string) claims { return claims{labels: listed(value)} },
 	"cluster.x-k8s.io/annotations-from-machine":                func(value string) claims { return claims{annotations: listed(value)} },
-	"cluster.x-k8s.io/taints-from-machine":                     func(value string) claims { return claims{taints: keysOfPairs(listed(value))} },
+	"cluster.x-k8s.io/taints-from-machine":                     func(value string) claims { return claims{taints: taintKeys(listed(value))} },
 	"nfd.node.kubernetes.io/feature-labels":                    func(value string) claims { return claims{labels: featureLabels(listed(value))} },
-	"nfd.node.kubernetes.io/taints":                            func(value string) claims { return claims{taints: keysOfPairs(listed(value))} },
+	"nfd.node.kubernetes.io/taints":                            func(value string) claims { return claims{taints: taintKeys(listed(value))} },
 	"node.gke.io/last-applied-node-labels":                     func(value string) claims { return claims{noted: labelPairs(listed(value))} },
 	"node.gke.io/last-applied-node-taints":                     func(value string) claims { return claims{noted: taintPairs(listed(value))} },
 	"node.machine.sapcloud.io/last-applied-anno-labels-taints": lastApplied,
@@ -95,7 +96,7 @@ func claimed(n *metav1.ObjectMeta) map[string]bool {
 			add(labels.AnnotationKey(key), true)
 		}
 		for _, key := range c.taints {
-			add(labels.TaintKey(key, ""), true)
+			add(key, true)
 		}
 		for key, noted := range c.noted {
 			if current, isThere := n.Labels[key]; !labels.Restricted(key) {
@@ -109,13 +110,16 @@ func claimed(n *metav1.ObjectMeta) map[string]bool {
 // isClaimed reports whether a label, an annotation or a taint is the controllers' by what [claimed]
 // has returned.
 func isClaimed(claimed map[string]bool, key string) bool {
-	if len(claimed) == 0 {
-		return false
+	return len(claimed) > 0 && (claimed[key] || claimed[anyEffect(key)])
+}
+
+// anyEffect returns the key that stands for the taints of the same key with any effect, and keys of
+// labels and annotations as they are.
+func anyEffect(key string) string {
+	if taint, _, ok := labels.AsTaint(key); ok {
+		return labels.TaintKey(taint, "")
 	}
-	if taint, _, ok := labels.AsTaint(key); ok && claimed[labels.TaintKey(taint, "")] {
-		return true
-	}
-	return claimed[key]
+	return key
 }
 
 // listed returns the items of a JSON list, or of a list that is separated by commas. Unreadable
@@ -152,22 +156,25 @@ func labelPairs(items []string) map[string]string {
 func taintPairs(items []string) map[string]string {
 	values := make(map[string]string, len(items))
 	for _, item := range items {
-		pair, effect, _ := strings.Cut(item, ":")
-		key, value, _ := strings.Cut(pair, "=")
-		values[labels.TaintKey(key, effect)] = value
+		key, value := parseTaint(item)
+		values[key] = value
 	}
 	return values
 }
 
-// keysOfPairs returns the keys of taints in the form key=value:effect, in which value and effect
-// are optional.
-func keysOfPairs(items []string) []string {
+// taintKeys returns the keys of taints in the form key=value:effect, in which value and effect are
+// optional.
+func taintKeys(items []string) []string {
 	for i, item := range items {
-		if end := strings.IndexAny(item, "=:"); end >= 0 {
-			items[i] = item[:end]
-		}
+		items[i], _ = parseTaint(item)
 	}
 	return items
+}
+
+func parseTaint(item string) (key, value string) {
+	pair, effect, _ := strings.Cut(item, ":")
+	taint, value, _ := strings.Cut(pair, "=")
+	return labels.TaintKey(taint, effect), value
 }
 
 // featureLabels adds the namespace of Node Feature Discovery to labels without one.
@@ -185,7 +192,8 @@ type template struct {
 	Labels      map[string]string `json:"labels"`
 	Annotations map[string]string `json:"annotations"`
 	Taints      []struct {
-		Key string `json:"key"`
+		Key    string `json:"key"`
+		Effect string `json:"effect"`
 	} `json:"taints"`
 }
 
@@ -206,7 +214,7 @@ func lastApplied(value string) claims {
 		c.labels = slices.AppendSeq(c.labels, maps.Keys(part.Labels))
 		c.annotations = slices.AppendSeq(c.annotations, maps.Keys(part.Annotations))
 		for _, taint := range part.Taints {
-			c.taints = append(c.taints, taint.Key)
+			c.taints = append(c.taints, labels.TaintKey(taint.Key, taint.Effect))
 		}
 	}
 	return c

@@ -119,6 +119,55 @@ func TestControllerWithdrawsWhatItNoLongerClaims(t *testing.T) {
 	assert.Empty(t, nodeview.Withdrawn(before, after), "it is left to others")
 }
 
+// taintedNode is a Node with a taint of each effect of a key, written by a person as far as
+// managedFields show.
+func taintedNode(t *testing.T, key string, annotations set, effects ...corev1.TaintEffect) *nodeview.Node {
+	t.Helper()
+	n := &corev1.Node{ObjectMeta: noted(nil, annotations).ObjectMeta}
+	for _, effect := range effects {
+		n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: key, Effect: effect})
+	}
+	preserved, err := nodeview.ParsePreserved("", key+","+key+":NoExecute")
+	require.NoError(t, err)
+	return nodeview.View{Agents: parse(t, "kubelet"), Preserved: preserved}.OfWhole(n, time.Now())
+}
+
+// A key can have a taint of each effect. Talos names the key alone, Cluster API and others the effect
+// as well.
+func TestControllerWithdrawsATaintByItsEffect(t *testing.T) {
+	const (
+		noSchedule, noExecute  = corev1.TaintEffectNoSchedule, corev1.TaintEffectNoExecute
+		talos, capi, deckhouse = "talos.dev/owned-taints", "cluster.x-k8s.io/taints-from-machine", "node.deckhouse.io/last-applied-node-template"
+	)
+	const soft, hard, both = labels.Keys("taint:gpu:NoSchedule"), labels.Keys("taint:gpu:NoExecute"), labels.Keys("taint:gpu:NoExecute,taint:gpu:NoSchedule")
+	for name, tc := range map[string]struct {
+		annotation, before, after           string
+		left                                []corev1.TaintEffect
+		machine, wantWithdrawn, wantRemoved labels.Keys
+	}{
+		"the key":                          {talos, `["gpu"]`, `[]`, nil, both, both, ""},
+		"the key, still named":             {talos, `["gpu"]`, `["gpu"]`, nil, both, "", both},
+		"one effect, still named":          {talos, `["gpu"]`, `["gpu"]`, []corev1.TaintEffect{noSchedule}, both, "", hard},
+		"both effects":                     {capi, "gpu:NoExecute,gpu:NoSchedule", "", nil, both, both, ""},
+		"one of two effects":               {capi, "gpu:NoExecute,gpu:NoSchedule", "gpu:NoSchedule", []corev1.TaintEffect{noSchedule}, both, hard, ""},
+		"one of two, a person the other":   {capi, "gpu:NoExecute,gpu:NoSchedule", "gpu:NoSchedule", nil, both, hard, soft},
+		"one effect, the other a person's": {capi, "gpu:NoSchedule", "", []corev1.TaintEffect{noExecute}, soft, soft, ""},
+		"one effect of a template": {
+			deckhouse, `{"taints":[{"key":"gpu","effect":"NoSchedule"},{"key":"gpu","effect":"NoExecute"}]}`, `{"taints":[{"key":"gpu","effect":"NoExecute"}]}`,
+			[]corev1.TaintEffect{noExecute},
+			both, soft, "",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := taintedNode(t, "gpu", set{tc.annotation: tc.before}, noSchedule, noExecute)
+			after := taintedNode(t, "gpu", set{tc.annotation: tc.after}, tc.left...)
+			assert.Equal(t, tc.machine, before.Machine)
+			assert.Equal(t, tc.wantWithdrawn, nodeview.Withdrawn(before, after))
+			assert.Equal(t, tc.wantRemoved, nodeview.Removed(before, after))
+		})
+	}
+}
+
 // GKE sets the labels of a pool only when the Node is registered, so a change or a removal since is
 // a person's, although the annotation still names the label.
 func TestPersonOverrulesANotedValue(t *testing.T) {
