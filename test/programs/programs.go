@@ -68,6 +68,11 @@ func Launch(env []string, name, identity string, args ...string) (*Program, erro
 	if err != nil {
 		return nil, err
 	}
+	return LaunchFile(env, bin, name, identity, args...)
+}
+
+// LaunchFile is like Launch for any executable file, for example the test itself.
+func LaunchFile(env []string, bin, name, identity string, args ...string) (*Program, error) {
 	p := &Program{Name: name, Identity: identity, done: make(chan struct{}), heard: make(chan struct{})}
 	p.cmd = exec.Command(bin, args...) //nolint:noctx // it is ended by Stop, Kill, or the end of this process
 	p.cmd.Env = append(os.Environ(), env...)

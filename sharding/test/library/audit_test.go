@@ -10,7 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// auditPolicy records each write once, when it is answered, and the bodies of patches of Secrets.
+// auditPolicy records each write once, when it is answered, the bodies of patches of Secrets, and
+// each list of ConfigMaps.
 const auditPolicy = `
 apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -24,14 +25,20 @@ rules:
   verbs: [create, update, patch, delete]
   resources:
   - {group: "", resources: [secrets, configmaps]}
+  - {group: apps, resources: [deployments, deployments/status]}
+- level: Metadata
+  verbs: [list]
+  resources:
+  - {group: "", resources: [configmaps]}
 - level: None
 `
 
-// write is a write of an object in the audit log.
+// write is a write of an object in the audit log, or a list.
 type write struct {
-	Verb      string
-	UserAgent string
-	ObjectRef struct{ Resource, Namespace, Name string }
+	Verb       string
+	UserAgent  string
+	RequestURI string
+	ObjectRef  struct{ Resource, Subresource, Namespace, Name string }
 
 	ResponseStatus struct{ Code int }
 	// RequestObject is the body of a patch.
@@ -45,6 +52,11 @@ func (w write) program() string { return strings.TrimPrefix(w.UserAgent, "exampl
 
 // writes returns the successful writes of objects in a namespace, in the order of their responses.
 func writes(t require.TestingT, namespace string) []write {
+	return audited(t, namespace, func(w write) bool { return w.Verb != "list" && w.ObjectRef.Namespace == namespace })
+}
+
+// audited returns the requests in the audit log that contain a text and are wanted.
+func audited(t require.TestingT, text string, isWanted func(write) bool) []write {
 	file, err := os.Open(auditLog)
 	require.NoError(t, err)
 	defer func() { _ = file.Close() }()
@@ -52,14 +64,14 @@ func writes(t require.TestingT, namespace string) []write {
 	lines := bufio.NewScanner(file)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
-		if !strings.Contains(lines.Text(), namespace) {
+		if !strings.Contains(lines.Text(), text) {
 			continue
 		}
 		var w write
 		if json.Unmarshal(lines.Bytes(), &w) != nil { // the last line may be incomplete
 			continue
 		}
-		if w.ObjectRef.Namespace == namespace {
+		if isWanted(w) {
 			all = append(all, w)
 		}
 	}

@@ -45,6 +45,13 @@ var (
 )
 
 func TestMain(m *testing.M) {
+	if encoded := os.Getenv(sleeperEnv); encoded != "" { // this process is a shard of a test
+		if err := runSleeper(encoded); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	logf.SetLogger(logr.Discard())
 	dir, err := os.MkdirTemp("", "nodekeeper-shard-")
 	if err == nil {

@@ -1,0 +1,268 @@
+package library
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	appsv1 "k8s.io/api/apps/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nodekeeper.dev/sharding/api/v1alpha1"
+	"nodekeeper.dev/sharding/slots"
+	"nodekeeper.dev/test/programs"
+)
+
+// each is the number of Deployments for each write of a sleeper.
+const each = 3
+
+// operator is the service account of the sleepers.
+const operator = "operator"
+
+// frozen is a ring with a sleeper that is frozen with requests in hand.
+type frozen struct {
+	*cluster
+
+	dir         string // of the journals
+	first, next process
+	program     *programs.Program
+	// leaving are the Deployments that the next shard gets, and staying those that it does not get
+	// while the first shard is alive.
+	leaving, staying []string
+	// woken is when the first shard was woken.
+	woken time.Time
+}
+
+// newFrozen freezes a sleeper, web-0, with a request in hand for each of its Deployments.
+func newFrozen(t *testing.T, leaseDuration time.Duration, onTimeout v1alpha1.OnTimeout) *frozen {
+	t.Helper()
+	f := &frozen{dir: t.TempDir(), cluster: newCluster(t, func(r *v1alpha1.ClusterRing) {
+		r.Spec.Shards.ServiceAccounts, r.Spec.Fence = []string{operator}, v1alpha1.FenceDeny
+		r.Spec.Resources = []v1alpha1.Resource{{
+			GroupResource:       v1alpha1.GroupResource{Group: "apps", Resource: "deployments"},
+			ControlledResources: []v1alpha1.GroupResource{{Resource: "configmaps"}},
+		}}
+		r.Spec.Handover.OnTimeout, r.Spec.Handover.DrainTimeout = onTimeout, &metav1.Duration{Duration: time.Second}
+	})}
+	f.permit()
+	f.first, f.next = process{name: "web-0"}, process{name: "web-1"}
+	f.createDeployments()
+	all := append(append([]string{}, f.leaving...), f.staying...)
+	f.program = f.start(&f.first, leaseDuration, len(all))
+	f.eventually(func(t *assert.CollectT) {
+		children := &corev1.ConfigMapList{}
+		require.NoError(t, f.List(f.t.Context(), children, client.InNamespace(f.namespace), client.MatchingLabels{prefix.ShardLabel(f.ring.Name): "web-0"}))
+		assert.Len(t, children.Items, len(all))
+		fence := meta.FindStatusCondition(f.status(t).Conditions, "FenceInstalled")
+		require.NotNil(t, fence)
+		assert.Equal(t, "Installed", fence.Reason, fence.Message)
+	}, "the shard has created all children, and there is a fence")
+	for _, name := range all {
+		f.patch(f.deployment(name), `{"metadata":{"annotations":{"`+roundAnnotation+`":"1"}}}`)
+	}
+	f.eventually(func(t *assert.CollectT) { assert.Contains(t, f.program.Output(), "all requests are in hand") }, "a request for each")
+	from := monotonic()
+	require.NoError(t, f.program.Freeze(t.Context()))
+	f.first.frozen = []freeze{{from: from}}
+	return f
+}
+
+// wake resumes the first shard, which sends what it has in hand, and waits for the responses.
+func (f *frozen) wake() []write {
+	f.t.Helper()
+	f.woken, f.first.frozen[0].to = time.Now(), monotonic()
+	require.NoError(f.t, f.program.Signal(syscall.SIGCONT))
+	var answered []write
+	f.eventually(func(t *assert.CollectT) {
+		answered = nil
+		for _, w := range writes(t, f.namespace) {
+			if w.UserAgent == "sleeper/web-0" && w.RequestReceivedTimestamp.After(f.woken) {
+				answered = append(answered, w)
+			}
+		}
+		assert.GreaterOrEqual(t, len(answered), len(f.leaving)+len(f.staying))
+	}, "all requests that were in hand are answered")
+	return answered
+}
+
+// start starts a sleeper with a token that is bound to its pod.
+func (f *frozen) start(p *process, leaseDuration time.Duration, hold int) *programs.Program {
+	f.t.Helper()
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: p.name},
+		Spec:       corev1.PodSpec{ServiceAccountName: operator, Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+	}
+	require.NoError(f.t, f.Create(f.t.Context(), pod))
+	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+	require.NoError(f.t, f.Status().Update(f.t.Context(), pod))
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+		BoundObjectRef: &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID},
+	}}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: operator}}
+	require.NoError(f.t, f.SubResource("token").Create(f.t.Context(), account, request))
+	const name = "sleeper"
+	file := filepath.Join(f.t.TempDir(), "kubeconfig")
+	require.NoError(f.t, clientcmd.WriteToFile(clientcmdapi.Config{
+		Clusters:  map[string]*clientcmdapi.Cluster{name: {Server: f.config.Host, CertificateAuthorityData: f.config.CAData}},
+		AuthInfos: map[string]*clientcmdapi.AuthInfo{name: {Token: request.Status.Token}},
+		Contexts:  map[string]*clientcmdapi.Context{name: {Cluster: name, AuthInfo: name}}, CurrentContext: name,
+	}, file))
+	return sleeper{
+		Kubeconfig: file, Ring: f.ring.Name, Namespace: f.namespace, Name: p.name, Journal: f.journal(p), LeaseDuration: leaseDuration, Hold: hold,
+	}.start(f.t)
+}
+
+func (f *frozen) journal(p *process) string { return filepath.Join(f.dir, p.name) }
+
+// permit creates the service account of the sleepers.
+func (f *frozen) permit() {
+	f.t.Helper()
+	as := metav1.ObjectMeta{Namespace: f.namespace, Name: operator}
+	for _, o := range []client.Object{
+		&corev1.ServiceAccount{ObjectMeta: as},
+		&rbacv1.Role{ObjectMeta: as, Rules: []rbacv1.PolicyRule{
+			{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"*"}},
+			{APIGroups: []string{"apps"}, Resources: []string{"deployments", "deployments/status"}, Verbs: []string{"*"}},
+			{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"*"}},
+		}},
+		&rbacv1.RoleBinding{
+			ObjectMeta: as, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: operator},
+			Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: f.namespace, Name: operator}},
+		},
+	} {
+		require.NoError(f.t, f.Create(f.t.Context(), o))
+	}
+}
+
+// createDeployments creates Deployments for each write. When a second shard joins, it gets the
+// upper half of the slots (R12).
+func (f *frozen) createDeployments() {
+	f.t.Helper()
+	for _, what := range []string{writesObject, writesStatus, deletesObject, writesChild, deletesChild, createsNextChild} {
+		f.leaving = append(f.leaving, f.deployments(what, func(slot int) bool { return slot >= slots.Count/2 })...)
+	}
+	for _, what := range []string{writesObject, writesStatus, writesChild} {
+		f.staying = append(f.staying, f.deployments(what+"-kept", func(slot int) bool { return slot < slots.Count/2 })...)
+	}
+}
+
+func (f *frozen) deployments(what string, isWanted func(slot int) bool) (names []string) {
+	f.t.Helper()
+	for i := 0; len(names) < each; i++ {
+		name := fmt.Sprintf("%s-%d", what, i)
+		if !isWanted(slots.Slot(slots.Object{Group: "apps", Kind: "Deployment", Namespace: f.namespace, Name: name}.Key())) {
+			continue
+		}
+		d, labels := f.deployment(name), map[string]string{"app": name}
+		d.Spec = appsv1.DeploymentSpec{Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: corev1.PodTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{Labels: labels},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+		}}
+		require.NoError(f.t, f.Create(f.t.Context(), d))
+		names = append(names, name)
+	}
+	return names
+}
+
+func (f *frozen) deployment(name string) *appsv1.Deployment {
+	return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: name}}
+}
+
+// isWorkOf asserts that a shard has Deployments and their children, and has done its writes on them.
+func (f *frozen) isWorkOf(t *assert.CollectT, shard string, names []string) {
+	for _, name := range names {
+		d, child := f.deployment(name), &corev1.ConfigMap{}
+		require.NoError(t, f.Get(f.t.Context(), client.ObjectKeyFromObject(d), d), name)
+		assert.Equal(t, shard, d.Labels[prefix.ShardLabel(f.ring.Name)], name)
+		require.NoError(t, f.Get(f.t.Context(), client.ObjectKeyFromObject(childOf(d, "of-")), child), name)
+		assert.Equal(t, shard, child.Labels[prefix.ShardLabel(f.ring.Name)], name)
+		switch what, _, _ := strings.Cut(name, "-"); what {
+		case writesObject:
+			assert.Equal(t, shard, d.Annotations["example.com/by"], name)
+		case writesStatus:
+			require.Len(t, d.Status.Conditions, 1, name)
+			assert.Equal(t, shard, d.Status.Conditions[0].Reason, name)
+		case writesChild:
+			assert.Equal(t, shard, child.Data["by"], name)
+		case createsNextChild:
+			require.NoError(t, f.Get(f.t.Context(), client.ObjectKeyFromObject(childOf(d, "next-of-")), child), name)
+			assert.Equal(t, shard, child.Data["by"], name)
+		}
+	}
+}
+
+// check asserts that no write of the woken shard to a moved object has succeeded, and that the
+// journals show no overlap.
+func (f *frozen) check(answered []write, moved, kept []string) {
+	f.t.Helper()
+	refused := map[string]int{}
+	for _, w := range answered {
+		name := strings.TrimPrefix(strings.TrimPrefix(w.ObjectRef.Name, "next-"), "of-")
+		what, _, _ := strings.Cut(name, "-")
+		for _, other := range kept {
+			if name == other {
+				assert.Less(f.t, w.ResponseStatus.Code, 300, "%v", w)
+			}
+		}
+		for _, other := range moved {
+			if name == other {
+				refused[what]++
+				assert.GreaterOrEqual(f.t, w.ResponseStatus.Code, 400, "%v", w)
+			}
+		}
+	}
+	for _, what := range []string{writesObject, writesStatus, deletesObject, writesChild, deletesChild, createsNextChild} {
+		assert.GreaterOrEqual(f.t, refused[what], each, what)
+	}
+	f.first.log, f.next.log = readJournal(f.t, f.journal(&f.first)), readJournal(f.t, f.journal(&f.next))
+	spans, objects, err := checkExclusion([]*process{&f.first, &f.next})
+	require.NoError(f.t, err)
+	f.t.Logf("%d pieces of work, %d objects worked on by both, refused: %v", spans, objects, refused)
+	assert.GreaterOrEqual(f.t, objects, len(moved))
+}
+
+// TestForcedMoveFromAFrozenShard covers R30, R32 and R34 with real processes: a shard is frozen
+// while it has requests in hand, and still holds its Lease when Force takes its objects. When it
+// wakes up, the API server refuses each of these requests, even though the library sends them.
+func TestForcedMoveFromAFrozenShard(t *testing.T) {
+	t.Parallel()
+	f := newFrozen(t, longLease, v1alpha1.Force)
+	f.start(&f.next, longLease, 0)
+	f.eventually(func(t *assert.CollectT) { f.isWorkOf(t, "web-1", f.leaving) }, "the next shard has done its work")
+	answered := f.wake()
+	f.eventually(func(t *assert.CollectT) {
+		f.isWorkOf(t, "web-0", f.staying)
+		f.isWorkOf(t, "web-1", f.leaving)
+	}, "each has its objects")
+	f.check(answered, f.leaving, f.staying)
+}
+
+// TestFrozenShardThatIsDead covers R32 and R34 with real processes: a shard wakes up with requests
+// in hand after the sharder has taken its Lease. The API server refuses each of them.
+func TestFrozenShardThatIsDead(t *testing.T) {
+	t.Parallel()
+	f := newFrozen(t, 15*time.Second, v1alpha1.Wait)
+	f.start(&f.next, longLease, 0)
+	all := append(append([]string{}, f.leaving...), f.staying...)
+	f.eventually(func(t *assert.CollectT) { f.isWorkOf(t, "web-1", all) }, "the next shard has done its work")
+	answered := f.wake()
+	select {
+	case <-f.program.Done():
+	case <-time.After(patience):
+		require.Fail(t, "the shard that has lost its Lease goes on")
+	}
+	f.eventually(func(t *assert.CollectT) { f.isWorkOf(t, "web-1", all) }, "nothing has changed")
+	f.check(answered, all, nil)
+}
