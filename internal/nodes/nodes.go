@@ -165,7 +165,8 @@ type Wanted struct {
 // taint. It returns the resulting Node, or [ErrStale]. Everything outside the view stays.
 //
 // The patch is conditional on the UID and the revision that were read. If the Node has changed
-// since readAt, when the read began, a second patch follows, unless that was too long ago. It is
+// since readAt, when the read began, a second patch follows, unless that was too long ago, or the
+// patch would be too long. It is
 // conditional on what it replaces, and on the marker, which another restore would have changed.
 // Otherwise no Node could be restored whose status changes faster than it is read and written.
 func (n *Nodes) Relabel(ctx context.Context, read *nodeview.Node, wanted Wanted, readAt time.Time) (*nodeview.Node, error) {
@@ -188,10 +189,11 @@ func (n *Nodes) relabel(ctx context.Context, read *nodeview.Node, wanted Wanted,
 	c := changesFor(read, wanted)
 	after := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: read.Name}}
 	err := n.patch(ctx, after, c.ifUnchanged(read), options...)
-	if deadline := readAt.Add(maxAge); apierrors.IsConflict(err) && time.Now().Before(deadline) {
+	second, deadline := c.ifSame(read), readAt.Add(maxAge)
+	if apierrors.IsConflict(err) && len(second) <= maxOperations && time.Now().Before(deadline) {
 		within, cancel := context.WithDeadline(ctx, deadline)
 		defer cancel()
-		err = n.patch(within, after, c.ifSame(read), options...)
+		err = n.patch(within, after, second, options...)
 	}
 	if err != nil {
 		return nil, staleOr(err)

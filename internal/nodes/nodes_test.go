@@ -208,6 +208,26 @@ func TestRefusedLabelOfAChangedNodeIsRefused(t *testing.T) {
 	assert.True(t, nodes.Refused(err), "%v", err)
 }
 
+// The API server refuses longer JSON patches, which is no refusal of a label.
+func TestPatchOfTooManyLabelsWaitsForAnUnchangedNode(t *testing.T) {
+	t.Parallel()
+	n := newNodes(t)
+	read := create(t, n, set{"rack": "r1"})
+	whole := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: read.Name}}
+	require.NoError(t, n.Client.Patch(t.Context(), whole, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"other":"1"}}}`))))
+	wanted := set{}
+	for i := range 5000 {
+		wanted[fmt.Sprint("l", i)] = "v"
+	}
+	_, err := n.Relabel(t.Context(), read, to(wanted), time.Now())
+	require.ErrorIs(t, err, nodes.ErrStale)
+	read, err = n.Get(t.Context(), read.Name)
+	require.NoError(t, err)
+	after, err := n.Relabel(t.Context(), read, to(wanted), time.Now())
+	require.NoError(t, err)
+	assert.Equal(t, wanted, everything(after))
+}
+
 // refusing is a client whose patches an admission webhook refuses with 422 and a message only.
 type refusing struct{ client.Client }
 

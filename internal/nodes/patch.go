@@ -26,6 +26,10 @@ type jsonPatch []operation
 
 var _ client.Patch = jsonPatch{}
 
+// maxOperations is the length of a JSON patch that the API server accepts (maxJSONPatchOperations in
+// k8s.io/apiserver/pkg/endpoints/handlers/patch.go).
+const maxOperations = 10000
+
 // operation always has a value, because a test for null needs it. The type of
 // gomodules.xyz/jsonpatch omits null.
 type operation struct {
