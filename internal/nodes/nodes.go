@@ -115,13 +115,13 @@ func (n *Nodes) Now(ctx context.Context) (revision.Revision, error) {
 }
 
 // ConfirmEvent returns an error unless a live read of the node is consistent with the event that t
-// records, see [txn.Happened]. If it is not, lost receives the proof that the cluster was rewound,
+// records, see [txn.Happened]. If it is not, rewound receives the proof that the cluster was rewound,
 // and returns the error.
 //
 // An existing Node is sufficient evidence: its revision is not after the revision of all Nodes, and
 // the successor of an incarnation is newer than every state of it. Only if the node is gone, a list
 // is needed, which always returns the revision of all Nodes.
-func (n *Nodes) ConfirmEvent(ctx context.Context, t txn.Transaction, lost func(proof string) error) error {
+func (n *Nodes) ConfirmEvent(ctx context.Context, t txn.Transaction, rewound func(proof string) error) error {
 	var now revision.Revision
 	live, err := n.GetMetadata(ctx, t.Node)
 	if live != nil {
@@ -135,7 +135,7 @@ func (n *Nodes) ConfirmEvent(ctx context.Context, t txn.Transaction, lost func(p
 	if txn.Happened(t, live, now) {
 		return nil
 	}
-	return lost(fmt.Sprintf("node %q was seen %s at resourceVersion %s, which never happened", t.Node, t.Type, t.Revision))
+	return rewound(fmt.Sprintf("node %q was seen %s at resourceVersion %s, which never happened", t.Node, t.Type, t.Revision))
 }
 
 // Each calls do with the metadata of every Node, without applying the view, in pages, and stops at

@@ -262,7 +262,7 @@ func (s *store) put(ctx context.Context, t txn.Transaction) error {
 		return rewind.ErrRewound // the next process records the current state
 	}
 	if s.history.Unconfirmed(t.ObservedAt) {
-		if err := s.nodes.ConfirmEvent(ctx, t, s.history.Lost); err != nil {
+		if err := s.nodes.ConfirmEvent(ctx, t, s.history.ReportRewind); err != nil {
 			return err
 		}
 	}

@@ -150,11 +150,12 @@ func (d *Detector) Compare(before, after string) error {
 	if d == nil || err != nil || order >= 0 {
 		return nil //nolint:nilerr // a malformed resourceVersion proves nothing
 	}
-	return d.Lost(fmt.Sprintf("from resourceVersion %s to %s", before, after))
+	return d.ReportRewind(fmt.Sprintf("from resourceVersion %s to %s", before, after))
 }
 
-// Lost records another proof that the cluster was rewound. It returns [ErrRewound] with the proof.
-func (d *Detector) Lost(proof string) error {
+// ReportRewind records another proof that the cluster was rewound. It returns [ErrRewound] with the
+// proof.
+func (d *Detector) ReportRewind(proof string) error {
 	err := fmt.Errorf("%w: %s", ErrRewound, proof)
 	if d == nil {
 		return err

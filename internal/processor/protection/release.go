@@ -141,7 +141,7 @@ func (c *Controller) saveLate(ctx context.Context, node string) error {
 			if !c.Rewind.Unconfirmed(t.ObservedAt) {
 				return nil
 			}
-			return c.Nodes.ConfirmEvent(ctx, t, c.Rewind.Lost)
+			return c.Nodes.ConfirmEvent(ctx, t, c.Rewind.ReportRewind)
 		}
 		if _, err := c.Applier.Apply(ctx, []txn.Transaction{t}, confirm); err != nil {
 			return err
