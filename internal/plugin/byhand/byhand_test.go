@@ -131,11 +131,11 @@ func TestImportTakesARecordAsItWasOnlyWhereItMeansTheSame(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := saved()
 			i := byhand.NewImport(byhand.Exported(r.ConfigMap("records"), "here"), nil, "here", revision.MustParse("300"), labels.MachineBound{}, true)
-			require.False(t, i.Given())
+			require.False(t, i.LabelsOnly())
 			exported := byhand.Exported(r.ConfigMap("records"), "here")
 			exported.Annotations["nodekeeper.dev/exported-from"] = tc.from
 			i = byhand.NewImport(exported, tc.before, "here", revision.MustParse(tc.now), labels.MachineBound{}, true)
-			assert.Equal(t, tc.given, i.Given())
+			assert.Equal(t, tc.given, i.LabelsOnly())
 			assert.Equal(t, tc.owed, i.Owed())
 			if tc.given {
 				assert.Equal(t, tc.now, i.Revision(), "no marker agrees with it")

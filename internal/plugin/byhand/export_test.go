@@ -8,8 +8,8 @@ var (
 	Edited     = (*Edit).edited
 )
 
-// Given reports whether only the labels of the record are imported.
-func (i *Import) Given() bool { return i.given }
+// LabelsOnly reports whether only the labels of the record are imported.
+func (i *Import) LabelsOnly() bool { return i.labelsOnly }
 
 // Revision returns the revision of the record to store.
 func (i *Import) Revision() string { return i.record.Revision.String() }

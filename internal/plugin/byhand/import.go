@@ -28,9 +28,9 @@ type Import struct {
 
 	wanted *corev1.ConfigMap
 	record *record.Record
-	// given reports whether only the labels and other people's annotations are imported, as if a
+	// labelsOnly reports whether only the labels and other people's annotations are imported, as if a
 	// user had set them.
-	given bool
+	labelsOnly bool
 	// keeps reports whether the node is live and keeps its own labels.
 	keeps bool
 	// before is the state of the node in the cluster.
@@ -102,13 +102,13 @@ func newImport(cm *corev1.ConfigMap, before *inspect.Node, here types.UID, now r
 	foreign := origin != here || r.Revision.After(now) || r.Restored.Revision.After(now)
 	i.keeps = !overwrite && before.Live != nil && hasHadLabels(before.Live, *r, foreign)
 	if foreign || !i.keeps && !i.Stored() && (disowned(r, before) || isEarlier(r, before)) {
-		given := preserve.UserRecord(r.Node, preserve.Saved(*r), now)
-		given.SavedAt, given.Withheld = r.SavedAt, preserve.Apart(*r)
+		byUser := preserve.UserRecord(r.Node, preserve.Saved(*r), now)
+		byUser.SavedAt, byUser.Withheld = r.SavedAt, preserve.Apart(*r)
 		if !foreign { // a tool of the same name elsewhere would remove the labels that it does not apply here
-			given.Owners = r.Owners
+			byUser.Owners = r.Owners
 		}
-		given.Write(wanted)
-		i.record, i.given = &given, true
+		byUser.Write(wanted)
+		i.record, i.labelsOnly = &byUser, true
 	}
 	return i
 }
@@ -194,7 +194,7 @@ func (i *Import) Stored() bool {
 	switch {
 	case has.Object == nil || !maps.Equal(has.Object.Labels, i.wanted.Labels):
 		return false
-	case i.given:
+	case i.labelsOnly:
 		return has.Record != nil && preserve.Equivalent(*has.Record, *i.record, i.bound) &&
 			maps.Equal(ofPeople(has.Object.Annotations), ofPeople(i.wanted.Annotations))
 	}
@@ -231,7 +231,7 @@ func (i *Import) Store(ctx context.Context, c *inspect.Cluster, dry DryRun) (don
 	switch {
 	case i.Stored():
 		return "unchanged", nil
-	case i.given && i.Kept():
+	case i.labelsOnly && i.Kept():
 		return "not imported", nil // its labels would replace those of the live Node
 	case i.before.Saved.Object == nil:
 		done = "imported"

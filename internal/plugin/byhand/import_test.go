@@ -53,9 +53,9 @@ func between(t *testing.T, happens func(ctx context.Context, c client.Client), o
 
 // elsewhere returns other labels of the same node, exported from another cluster.
 func elsewhere() []*corev1.ConfigMap {
-	given := saved()
-	given.Labels = set{"rack": "r9"}
-	return []*corev1.ConfigMap{byhand.Exported(given.ConfigMap("records"), "elsewhere")}
+	other := saved()
+	other.Labels = set{"rack": "r9"}
+	return []*corev1.ConfigMap{byhand.Exported(other.ConfigMap("records"), "elsewhere")}
 }
 
 // TestImportSeesANodeThatComesBackMeanwhile: the labels of another cluster are owed to it then, whether it has just the labels of its
@@ -107,5 +107,5 @@ func TestImportKeepsTheNoteOfALaterRestore(t *testing.T) {
 	live := node(&there, "next", "r1")
 	live.Live.Revision, live.Live.Marker = revision.MustParse("280"), "100"
 	i := byhand.NewImport(byhand.Exported(exported.ConfigMap("records"), "here"), live, "here", revision.MustParse("300"), labels.MachineBound{}, true)
-	assert.True(t, i.Stored() || i.Given(), "it is not stored as it was")
+	assert.True(t, i.Stored() || i.LabelsOnly(), "it is not stored as it was")
 }

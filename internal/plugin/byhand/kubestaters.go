@@ -192,8 +192,8 @@ func takeOver(from record.KubeStateRSLabels, n *inspect.Node, isTheirs, overwrit
 		}
 	default:
 		// It is unknown who had set each label, as in a record of a release without ownership.
-		given := preserve.UserRecord(n.Name, labels.Side{Labels: from.Labels, Unclear: labels.KeysOf(maps.Keys(from.Labels))}, n.Now)
-		t.next, isTheirs, has = &given, true, from.Labels
+		imported := preserve.UserRecord(n.Name, labels.Side{Labels: from.Labels, Unclear: labels.KeysOf(maps.Keys(from.Labels))}, n.Now)
+		t.next, isTheirs, has = &imported, true, from.Labels
 	}
 	if !isTheirs {
 		t.next = nil

@@ -32,11 +32,11 @@ func awaitEnd(ctx context.Context, c *inspect.Cluster, n *inspect.Node, timeout 
 		if !endMissing(n) {
 			return true, nil
 		}
-		watched, known, err := c.Watched(ctx)
+		watched, certain, err := c.Watched(ctx)
 		switch {
 		case err != nil:
 			return false, err
-		case !known:
+		case !certain:
 			return false, fmt.Errorf("the end of node %q is not on record, and no replica has a Lease in namespace %q, so it is unknown whether a watcher "+
 				"is about to record it: give the --membership-namespace of the watchers, or, if none is running, --ignore-missing-end", n.Name, c.MembershipNamespace)
 		case !watched:

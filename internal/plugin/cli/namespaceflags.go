@@ -27,7 +27,7 @@ func addNamespaceFlags(flags *pflag.FlagSet) {
 func refuseNamespace(cmd *cobra.Command) error {
 	for _, name := range []string{namespaceFlag, allNamespacesFlag} {
 		global := cmd.Root().PersistentFlags().Lookup(name)
-		if given := cmd.Flags().Lookup(name); given == global && given.Changed {
+		if flag := cmd.Flags().Lookup(name); flag == global && flag.Changed {
 			return fmt.Errorf("nodes are in no namespace, so --%s means nothing here: if records and transactions are not where they are by default, give --metadata-namespace and --transaction-namespace", name)
 		}
 	}

@@ -18,8 +18,8 @@ type plugin struct {
 	command.Plugin
 
 	transactionNamespace, metadataNamespace, membershipNamespace string
-	// given are the settings of the servers that the command line sets.
-	given settings.Settings
+	// overrides are the settings of the servers that the command line sets.
+	overrides settings.Settings
 }
 
 // Main runs the plugin with these arguments and returns its exit code.
@@ -58,7 +58,7 @@ The exit code is 2 if the command line is wrong; nothing was done then.`,
 			if err := refuseNamespace(cmd); err != nil {
 				return err
 			}
-			return p.takeGiven(cmd)
+			return p.readOverrides(cmd)
 		},
 	}
 	p.addFlags(root.PersistentFlags())

@@ -58,9 +58,9 @@ func addPolicyFlags(cmd *cobra.Command) {
 // theirs is the default of such a flag in help.
 const theirs = "what they run with"
 
-// takeGiven stores the settings in the command line, which override those of the servers.
-func (p *plugin) takeGiven(cmd *cobra.Command) error {
-	p.given = settings.Settings{}
+// readOverrides stores the settings in the command line, which override those of the servers.
+func (p *plugin) readOverrides(cmd *cobra.Command) error {
+	p.overrides = settings.Settings{}
 	for _, name := range forecastSettings {
 		f := cmd.Flags().Lookup(name)
 		if f == nil || !f.Changed {
@@ -69,7 +69,7 @@ func (p *plugin) takeGiven(cmd *cobra.Command) error {
 		if err := settings.Check(name, f.Value.String()); err != nil {
 			return err
 		}
-		p.given[name] = f.Value.String()
+		p.overrides[name] = f.Value.String()
 	}
 	return nil
 }
@@ -77,8 +77,8 @@ func (p *plugin) takeGiven(cmd *cobra.Command) error {
 // serving has the settings that a command uses: from the command line, else from the servers, else
 // the defaults. It is safe for concurrent use.
 type serving struct {
-	given   settings.Settings
-	servers *inspect.Servers
+	overrides settings.Settings
+	servers   *inspect.Servers
 	// namespace is the membership namespace.
 	namespace string
 	// watcher has the settings that determine what is recorded.
@@ -100,7 +100,7 @@ type parsed struct {
 // node are from the processor that owns it. If recording is set, a live watcher determines the view
 // instead. For a user who may not read the servers, the defaults apply.
 func (p *plugin) serve(ctx context.Context, c *cluster, recording bool) (*serving, error) {
-	s := &serving{given: p.given, servers: &inspect.Servers{}, namespace: c.MembershipNamespace, by: map[string]parsed{}}
+	s := &serving{overrides: p.overrides, servers: &inspect.Servers{}, namespace: c.MembershipNamespace, by: map[string]parsed{}}
 	servers, err := c.Servers(ctx)
 	switch {
 	case apierrors.IsForbidden(err):
@@ -113,7 +113,7 @@ func (p *plugin) serve(ctx context.Context, c *cluster, recording bool) (*servin
 	s.watcher = s.servers.Watcher()
 	c.ViewOf = func(node string) nodeview.View { return s.of(node).view }
 	if recording && s.watcher.Name != "" && !s.watcher.Ended {
-		view := s.watcher.Settings.With(s.given).View()
+		view := s.watcher.Settings.With(s.overrides).View()
 		c.ViewOf = func(string) nodeview.View { return view }
 	}
 	return s, nil
@@ -123,13 +123,13 @@ func (s *serving) of(node string) parsed {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	chosen := s.servers.Processor(node)
-	known, ok := s.by[chosen.Name]
+	served, ok := s.by[chosen.Name]
 	if !ok {
-		all := chosen.Settings.With(s.given)
-		known = parsed{all.View(), all.Policy()}
-		s.by[chosen.Name] = known
+		all := chosen.Settings.With(s.overrides)
+		served = parsed{all.View(), all.Policy()}
+		s.by[chosen.Name] = served
 	}
-	return known
+	return served
 }
 
 // batchPeriod returns the batch period of saves of a node, or nil if it is unknown.
@@ -148,8 +148,8 @@ func (s *serving) policy(node string) labels.Policy { return s.of(node).policy }
 // from the servers, or if the servers differ.
 func (s *serving) warn(w io.Writer, needed []string, nodes ...string) {
 	needed = slices.DeleteFunc(slices.Clone(needed), func(name string) bool {
-		_, isGiven := s.given[name]
-		return isGiven
+		_, isSet := s.overrides[name]
+		return isSet
 	})
 	if len(needed) == 0 || len(nodes) == 0 {
 		return

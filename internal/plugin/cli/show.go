@@ -171,17 +171,17 @@ func (p *plugin) look(ctx context.Context, args []string) (*cluster, *serving, *
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	n, err := c.knownNode(ctx, names[0])
+	n, err := c.existingNode(ctx, names[0])
 	return c, servers, n, err
 }
 
-// knownNode reads a node, and returns an error if it is not known.
-func (c *cluster) knownNode(ctx context.Context, name string) (*inspect.Node, error) {
+// existingNode reads a node, and returns an error if nothing exists under its name.
+func (c *cluster) existingNode(ctx context.Context, name string) (*inspect.Node, error) {
 	n, err := c.Node(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	if !n.Known() {
+	if !n.Exists() {
 		return nil, fmt.Errorf("node %q not found, and no labels are saved for it: see kubectl nodekeeper list", name)
 	}
 	return n, nil

@@ -58,7 +58,7 @@ func (s *uiSource) Node(ctx context.Context, name string) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !n.Known() {
+	if !n.Exists() {
 		return nil, ui.ErrUnknownNode
 	}
 	policy := servers.policy(name)

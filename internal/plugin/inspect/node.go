@@ -116,8 +116,9 @@ func (n *Node) check(now revision.Revision) {
 	n.Pending = queue.EarlierFirst(n.Pending, func(p Pending) bool { return p.Revision.After(now) })
 }
 
-// Known reports whether the node exists, or has a record or transactions. A floor does not count.
-func (n *Node) Known() bool { return n.Live != nil || n.Saved.Object != nil || len(n.Pending) > 0 }
+// Exists reports whether there is a Node of this name, or a record or transactions of it. A floor
+// does not count.
+func (n *Node) Exists() bool { return n.Live != nil || n.Saved.Object != nil || len(n.Pending) > 0 }
 
 // State returns the state of the node.
 func (n *Node) State() State {

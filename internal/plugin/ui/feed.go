@@ -117,7 +117,7 @@ type Feed struct {
 	mu         sync.Mutex
 	cluster    clusterRow
 	board      *inspect.Board
-	nodes      map[string]known
+	nodes      map[string]nodeState
 	pending    map[string]inspect.Pending // by the name of the ConfigMap
 	malformed  map[string]inspect.Malformed
 	leases     map[string]*coordinationv1.Lease
@@ -136,8 +136,8 @@ type problem struct {
 	solved time.Time
 }
 
-// known is the state of a node besides its summary.
-type known struct {
+// nodeState is the state of a node besides its summary.
+type nodeState struct {
 	live, saved apilabels.Set // nil without a Node or a record
 	liveSum     uint64
 	savedAt     string // the resourceVersion of the record
@@ -150,7 +150,7 @@ var seed = maphash.MakeSeed()
 func NewFeed(journal *Journal, cluster string, assess func(*inspect.Survey, time.Time) Health) *Feed {
 	f := &Feed{
 		journal: journal, assess: assess, cluster: clusterRow{Name: cluster}, board: inspect.NewBoard(apilabels.Everything()),
-		nodes: map[string]known{}, pending: map[string]inspect.Pending{}, malformed: map[string]inspect.Malformed{},
+		nodes: map[string]nodeState{}, pending: map[string]inspect.Pending{}, malformed: map[string]inspect.Malformed{},
 		leases: map[string]*coordinationv1.Lease{}, problems: map[string]problem{},
 	}
 	f.put(kindMeta, metaCluster, f.cluster)

@@ -61,7 +61,7 @@ func (j *Journal) Set(kind, key string, value any) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	id := entryID{kind, key}
-	if known, ok := j.entries[id]; ok && bytes.Equal(known.Value.(entry).value, encoded) {
+	if element, ok := j.entries[id]; ok && bytes.Equal(element.Value.(entry).value, encoded) {
 		return nil
 	}
 	j.putLocked(entry{id: id, value: encoded})
@@ -73,7 +73,7 @@ func (j *Journal) Remove(kind, key string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	id := entryID{kind, key}
-	if known, ok := j.entries[id]; !ok || known.Value.(entry).value == nil {
+	if element, ok := j.entries[id]; !ok || element.Value.(entry).value == nil {
 		return
 	}
 	j.putLocked(entry{id: id})
@@ -87,8 +87,8 @@ func (j *Journal) Remove(kind, key string) {
 func (j *Journal) putLocked(e entry) {
 	j.last++
 	e.at = j.last
-	if known, ok := j.entries[e.id]; ok {
-		j.order.Remove(known)
+	if element, ok := j.entries[e.id]; ok {
+		j.order.Remove(element)
 	}
 	j.entries[e.id] = j.order.PushBack(e)
 	close(j.changed)
@@ -97,21 +97,21 @@ func (j *Journal) putLocked(e entry) {
 
 // forgetLocked drops a removal, unless the entry was set or removed again since.
 func (j *Journal) forgetLocked(removal entry) {
-	known, ok := j.entries[removal.id]
+	element, ok := j.entries[removal.id]
 	if !ok {
 		return
 	}
-	if e := known.Value.(entry); e.value == nil && e.at == removal.at {
+	if e := element.Value.(entry); e.value == nil && e.at == removal.at {
 		j.floor = max(j.floor, e.at)
-		j.order.Remove(known)
+		j.order.Remove(element)
 		delete(j.entries, removal.id)
 	}
 }
 
 // After returns up to limit entries that changed after a position, and the position after them.
-// More reports whether others follow. Lost reports whether the position is so old that removals
+// More reports whether others follow. Expired reports whether the position is so old that removals
 // were dropped: the reader must then discard its state and restart from the zero position.
-func (j *Journal) After(p Position, limit int) (changes []Change, next Position, more, lost bool) {
+func (j *Journal) After(p Position, limit int) (changes []Change, next Position, more, expired bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if p == (Position{}) {

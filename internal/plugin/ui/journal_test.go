@@ -18,8 +18,8 @@ import (
 func read(t *testing.T, j *ui.Journal, knows map[string]string, at ui.Position) ui.Position {
 	t.Helper()
 	for {
-		changes, next, more, lost := j.After(at, 3)
-		require.False(t, lost)
+		changes, next, more, expired := j.After(at, 3)
+		require.False(t, expired)
 		assert.LessOrEqual(t, len(changes), 3)
 		for _, ch := range changes {
 			if ch.Value == nil {
@@ -87,16 +87,16 @@ func TestJournalForgetsWhatIsGone(t *testing.T) {
 		require.NoError(t, j.Set("transaction", strconv.Itoa(i), 1))
 		j.Remove("transaction", strconv.Itoa(i))
 	}
-	_, _, _, lost := j.After(at, 10)
-	assert.True(t, lost, "the removal of what it knows is forgotten")
-	changes, next, more, lost := j.After(ui.Position{}, many)
+	_, _, _, expired := j.After(at, 10)
+	assert.True(t, expired, "the removal of what it knows is forgotten")
+	changes, next, more, expired := j.After(ui.Position{}, many)
 	assert.Len(t, changes, 1, "a new client needs no removed entries")
 	assert.False(t, more)
-	assert.False(t, lost)
+	assert.False(t, expired)
 	require.NoError(t, j.Set("node", "stays", 2))
-	changes, _, _, lost = j.After(next, many)
+	changes, _, _, expired = j.After(next, many)
 	assert.Len(t, changes, 1)
-	assert.False(t, lost)
+	assert.False(t, expired)
 }
 
 func TestWaitEndsWithAChangeOrTheContext(t *testing.T) {

@@ -82,8 +82,8 @@ func (s *Server) follow(ctx context.Context, out *streamWriter, isAdmitted func(
 		return err
 	}
 	for {
-		changes, next, more, lost := s.config.Journal.After(at, chunk)
-		if lost {
+		changes, next, more, expired := s.config.Journal.After(at, chunk)
+		if expired {
 			at, isReady = Position{}, false
 			if err := out.write(eventReset, at, nil); err != nil {
 				return err
