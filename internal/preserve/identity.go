@@ -26,10 +26,10 @@ func NeedsIdentity(queue []txn.Transaction, r *record.Record, bound labels.Machi
 		if !hasBound(t.Labels, t.Machine, bound) {
 			continue
 		}
-		known := identityOf(t.UID, r, nil)
+		id := identityOf(t.UID, r, nil)
 		// A deleted Node reveals nothing more.
 		isGone := slices.ContainsFunc(queue, func(other txn.Transaction) bool { return other.UID == t.UID && other.Type == txn.Deleted })
-		if known.UID == "" || !known.IsComplete() && !isGone {
+		if id.UID == "" || !id.IsComplete() && !isGone {
 			return true
 		}
 	}
@@ -46,24 +46,24 @@ func IdentityOwed(r record.Record, uid types.UID, bound labels.MachineBound) boo
 // identityOf returns an incarnation's identity: from the Node if it is that incarnation and was
 // read, otherwise from the record. A Node that reports less than before is still the same machine.
 func identityOf(uid types.UID, r *record.Record, n *nodeview.Node) record.Identity {
-	var known record.Identity
+	var id record.Identity
 	if r != nil {
 		for _, w := range r.Withheld {
 			if w.Source == uid && !w.Identity.IsZero() {
-				known = record.Identity{UID: uid, Identity: w.Identity}
+				id = record.Identity{UID: uid, Identity: w.Identity}
 			}
 		}
 		if r.Identity.UID == uid {
-			known = r.Identity
+			id = r.Identity
 		}
 	}
 	if n == nil || n.UID != uid || !n.IsWhole {
-		return known
+		return id
 	}
-	if n.Identity.Contradicts(known.Identity) {
+	if n.Identity.Contradicts(id.Identity) {
 		return record.Identity{UID: uid, Identity: n.Identity}
 	}
-	return record.Identity{UID: uid, Identity: n.Identity.Filled(known.Identity)}
+	return record.Identity{UID: uid, Identity: n.Identity.Filled(id.Identity)}
 }
 
 // identify sets the identity of an incarnation in a record that depends on it. r is the previous
@@ -75,26 +75,26 @@ func identify(next *record.Record, uid types.UID, r *record.Record, n *nodeview.
 	if len(saved) == 0 {
 		return
 	}
-	known := identityOf(uid, r, n)
+	id := identityOf(uid, r, n)
 	isLive := n != nil && n.UID == uid && n.IsWhole
 	if r != nil {
-		known = filledByDecided(known, uid, *r)
+		id = filledByDecided(id, uid, *r)
 	}
-	if isLive || !known.IsZero() || r != nil && maps.Equal(saved, boundOf(r.Labels, r.Machine, bound)) {
-		next.Identity = known
+	if isLive || !id.IsZero() || r != nil && maps.Equal(saved, boundOf(r.Labels, r.Machine, bound)) {
+		next.Identity = id
 	}
 }
 
 // filledByDecided completes the identity of an incarnation that gets withheld labels together with
 // the others. It is the machine that these were saved from, and may not have reported its full
 // identity yet.
-func filledByDecided(known record.Identity, uid types.UID, r record.Record) record.Identity {
+func filledByDecided(id record.Identity, uid types.UID, r record.Record) record.Identity {
 	for _, w := range r.Withheld {
-		if w.State.IsDecidedFor(uid) && identity.Compare(w.Identity, known.Identity) == identity.Same {
-			known.Identity = known.Filled(w.Identity)
+		if w.State.IsDecidedFor(uid) && identity.Compare(w.Identity, id.Identity) == identity.Same {
+			id.Identity = id.Filled(w.Identity)
 		}
 	}
-	return known
+	return id
 }
 
 // withheldFrom returns the labels of a record that a returned Node does not get, because it may not

@@ -193,6 +193,6 @@ func captured(t txn.Transaction, r *record.Record, n *nodeview.Node, policy labe
 // [notedSince].
 func ownershipAfterRestore(r record.Record, t txn.Transaction) labels.Side {
 	copied, unclear := copies(r, sideOf(t)), Saved(r).Unclear.Same(r.Labels, t.Labels)
-	known, _ := divided(t.Labels, copied.Union(unclear).Set())
-	return labels.Side{Labels: known, Machine: copied, Copied: copied, Unclear: unclear, Overruled: r.Overruled}
+	attributed, _ := divided(t.Labels, copied.Union(unclear).Set())
+	return labels.Side{Labels: attributed, Machine: copied, Copied: copied, Unclear: unclear, Overruled: r.Overruled}
 }

@@ -17,9 +17,9 @@ import (
 // incarnations.
 func TestDecideKeepsUserRecordUntilNextIncarnation(t *testing.T) {
 	g := newGenerator(t)
-	given := set{"rack": "given"}
+	byUser := set{"rack": "given"}
 	for range rounds {
-		r := preserve.UserRecord("node-1", labels.Side{Labels: given}, revision.Of(strconv.Itoa(12+1+g.IntN(2)))) // the generator's resourceVersions and markers are before it
+		r := preserve.UserRecord("node-1", labels.Side{Labels: byUser}, revision.Of(strconv.Itoa(12+1+g.IntN(2)))) // the generator's resourceVersions and markers are before it
 		late := g.transaction()
 		require.Equal(t, preserve.Nothing, preserve.Decide(late, &r, nil, replaceAll).Action, "%+v", late)
 
@@ -27,7 +27,7 @@ func TestDecideKeepsUserRecordUntilNextIncarnation(t *testing.T) {
 		tx := txn.Transaction{Type: txn.Added, Node: "node-1", UID: next.UID, Revision: next.Revision, FoundsRecord: g.IntN(2) == 0}
 		d := preserve.Decide(tx, &r, &next, replaceAll)
 		require.Equal(t, preserve.Restore, d.Action)
-		require.Equal(t, given, d.Labels)
+		require.Equal(t, byUser, d.Labels)
 		restored, live := apply(d, &r, &next)
 		require.Equal(t, preserve.Nothing, preserve.Decide(late, restored, live, replaceAll).Action, "%+v", late)
 	}

@@ -75,8 +75,8 @@ func (o Owners) List() ([]Owner, error) {
 		return nil, fmt.Errorf("%w: the owners of labels: %w", ErrUnreadable, err)
 	}
 	return slices.DeleteFunc(list, func(owner Owner) bool {
-		isKnown := owner.Operation == metav1.ManagedFieldsOperationApply || owner.Operation == metav1.ManagedFieldsOperationUpdate
-		return !isKnown || owner.Manager == "" || len(metav1validation.ValidateFieldManager(owner.Manager, nil)) > 0
+		isValid := owner.Operation == metav1.ManagedFieldsOperationApply || owner.Operation == metav1.ManagedFieldsOperationUpdate
+		return !isValid || owner.Manager == "" || len(metav1validation.ValidateFieldManager(owner.Manager, nil)) > 0
 	}), nil
 }
 
@@ -136,9 +136,9 @@ func (o Owners) Without(keys labels.Keys) Owners {
 
 // add adds an owner to a list.
 func add(list []Owner, owner Owner) []Owner {
-	for i, known := range list {
-		if known.Manager == owner.Manager && known.Operation == owner.Operation {
-			list[i].Keys = known.Keys.Union(owner.Keys)
+	for i, other := range list {
+		if other.Manager == owner.Manager && other.Operation == owner.Operation {
+			list[i].Keys = other.Keys.Union(owner.Keys)
 			return list
 		}
 	}
