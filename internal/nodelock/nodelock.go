@@ -155,7 +155,7 @@ func (l *Locker) begin(node string) (wanted time.Time, err error) {
 		return time.Time{}, ErrHeld
 	}
 	l.busy[node] = true
-	if _, known := l.wantedSince[node]; !known {
+	if _, ok := l.wantedSince[node]; !ok {
 		l.wantedSince[node] = time.Now()
 	}
 	return l.wantedSince[node], nil

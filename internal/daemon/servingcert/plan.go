@@ -143,12 +143,12 @@ func (s *state) renewAt(now time.Time) time.Time {
 // withPrevious returns a new authority together with the authorities that are trusted now: those of
 // the Secret, and those of caBundle in case the Secret was lost.
 func (s *state) withPrevious(authority *x509.Certificate, now time.Time) []*x509.Certificate {
-	known := slices.Clone(s.authorities)
+	trusted := slices.Clone(s.authorities)
 	for _, bundle := range s.bundles {
-		known = append(known, parseAuthorities(bundle)...)
+		trusted = append(trusted, parseAuthorities(bundle)...)
 	}
 	all := []*x509.Certificate{authority}
-	for _, ca := range known {
+	for _, ca := range trusted {
 		usable := ca.IsCA && now.Before(ca.NotAfter)
 		if usable && len(all) <= maxPrevious && !slices.ContainsFunc(all, ca.Equal) {
 			all = append(all, ca)

@@ -198,11 +198,11 @@ type node struct {
 func (s *Schedule) Wait(name string, p Pending, place ring.Place, now time.Time) time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n, known := s.nodes[name]
+	n, ok := s.nodes[name]
 	if n.begun {
 		return 0
 	}
-	if !known || n.first != p.First {
+	if !ok || n.first != p.First {
 		n = node{first: p.First, seen: now}
 		if s.nodes == nil {
 			s.nodes = map[string]node{}

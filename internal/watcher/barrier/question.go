@@ -36,11 +36,11 @@ const (
 
 // Answer returns the answer of a watcher that has observed everything up to a position, has Nodes
 // with the given digest, and has stored everything that it observed at or before the list.
-func (q Question) Answer(position revision.Revision, known Digest) Answer {
+func (q Question) Answer(position revision.Revision, digest Digest) Answer {
 	switch {
 	case !q.List.After(position):
 		return Passed
-	case !q.Newest.After(position) && q.Digest == known:
+	case !q.Newest.After(position) && q.Digest == digest:
 		return Alike
 	}
 	return NotYet

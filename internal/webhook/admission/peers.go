@@ -78,8 +78,8 @@ func (p *Peers) Differing(ctx context.Context) ([]string, error) {
 			continue
 		}
 		text := l.Annotations[settings.Annotation]
-		c, isKnown := before[text]
-		if !isKnown {
+		c, ok := before[text]
+		if !ok {
 			c = p.compare(l.Annotations)
 		}
 		p.compared[text] = c

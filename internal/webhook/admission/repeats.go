@@ -39,8 +39,8 @@ func (r *repeats) has(node string, from revision.Revision) bool {
 		}
 		r.pruned = now
 	}
-	last, isKnown := r.answered[node]
-	if isKnown && last.from == from && now.Sub(last.at) <= repeatTime {
+	last, ok := r.answered[node]
+	if ok && last.from == from && now.Sub(last.at) <= repeatTime {
 		return true
 	}
 	if r.answered == nil {

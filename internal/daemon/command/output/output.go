@@ -78,8 +78,8 @@ func (o *Flags) validate() error {
 	}
 	_, err := o.flags.ToPrinter()
 	if genericclioptions.IsNoCompatiblePrinterError(err) {
-		given, _, _ := strings.Cut(*o.flags.OutputFormat, "=")
-		return fmt.Errorf("-o %s is not known: %s", given, typo.Advice(given, o.formats(), "", "use "+strings.Join(o.formats(), ", ")))
+		format, _, _ := strings.Cut(*o.flags.OutputFormat, "=")
+		return fmt.Errorf("-o %s is not known: %s", format, typo.Advice(format, o.formats(), "", "use "+strings.Join(o.formats(), ", ")))
 	}
 	return err
 }
