@@ -316,16 +316,19 @@ $(SITE_PACKAGES): hack/site/package-lock.json
 	@touch $@
 
 .PHONY: site
-site: $(SITE_PACKAGES) ## make the documentation site from the Markdown of all products into bin/site (needs Node.js 20 or newer); SERVE=1: and serve it on this machine
-	$(VITEPRESS) build hack/site
+site: bin/site/index.html ## make the documentation site from the Markdown of all products into bin/site (needs Node.js 20 or newer); SERVE=1: and serve it on this machine
 	$(if $(filter 1,$(SERVE)),$(VITEPRESS) preview hack/site --host 127.0.0.1)
 
 # Where the site is on its host: empty, or a path that begins with a slash.
 SITE_PATH := $(shell echo $(HOMEPAGE) | sed -E 's|^https?://[^/]*||; s|/$$||')
 
-# The site that was made last.
-bin/site/index.html:
-	@$(MAKE) site
+# The site that was made last, or with these goals a new one: make -j makes it once, before whatever reads it.
+bin/site/index.html: $(SITE_PACKAGES)
+	$(VITEPRESS) build hack/site
+
+ifneq ($(filter site site-check verify,$(MAKECMDGOALS)),)
+.PHONY: bin/site/index.html
+endif
 
 .PHONY: site-check
 site-check: site ## make the site, and check its links, anchors and pictures
