@@ -65,6 +65,17 @@ var NeverAnnotations = []string{
 	// The Node Readiness Controller's note that a machine has started, so that it sets no taint:
 	// https://github.com/kubernetes-sigs/node-readiness-controller.
 	"readiness.k8s.io/*",
+	// The port of the machine in the network of Kube-OVN. After a restore its controller would ask for
+	// the former address, which may be another node's by now (handleAddNode):
+	// https://github.com/kubeovn/kube-ovn/blob/master/pkg/controller/node.go.
+	"ovn.kubernetes.io/allocated",
+	"ovn.kubernetes.io/chassis",
+	"ovn.kubernetes.io/cidr",
+	"ovn.kubernetes.io/gateway",
+	"ovn.kubernetes.io/ip_address",
+	"ovn.kubernetes.io/logical_switch",
+	"ovn.kubernetes.io/mac_address",
+	"ovn.kubernetes.io/port_name",
 	// A reboot that is due or under way, for example by kured and the update operator of Flatcar.
 	"weave.works/kured-*",
 	"kured.dev/*",

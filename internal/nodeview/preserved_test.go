@@ -70,10 +70,13 @@ func TestStateIsNeverPreserved(t *testing.T) {
 		"cluster.x-k8s.io/cluster-name", "etcd.k3s.cattle.io/remove", "harvesterhci.io/drain-requested", "harvesterhci.io/maintain-status", "etcd.rke2.cattle.io/node-name", "weave.works/kured-reboot-in-progress", "kured.dev/kured-reboot-in-progress", "readiness.k8s.io/bootstrap-completed-cni",
 		"flatcar-linux-update.v1.flatcar-linux.net/reboot-ok", "example.com/reboot-required",
 		"sriovnetwork.openshift.io/state",
+		"ovn.kubernetes.io/allocated", "ovn.kubernetes.io/chassis", "ovn.kubernetes.io/cidr", "ovn.kubernetes.io/gateway", "ovn.kubernetes.io/ip_address",
+		"ovn.kubernetes.io/logical_switch", "ovn.kubernetes.io/mac_address", "ovn.kubernetes.io/port_name",
 	} {
 		assert.False(t, all.Has(labels.AnnotationKey(key)), key)
 	}
 	assert.True(t, all.Has(labels.AnnotationKey("example.com/owner")))
+	assert.True(t, all.Has(labels.AnnotationKey("ovn.kubernetes.io/tunnel_interface")), "people choose the interface")
 	assert.True(t, all.Has(labels.TaintKey("dedicated", "NoExecute")))
 }
 
