@@ -97,16 +97,18 @@ build: ## build every program into bin/
 
 # The services: what runs in a cluster.
 SERVICES := ./cmd/watcher ./cmd/processor ./cmd/webhook ./cmd/ui ./sharding/cmd/sharder ./placement/cmd/placement
+# The programs of examples, which are images, too, but not in a release.
+EXAMPLES := ./placement/examples/queue
 ARCH ?= $(shell go env GOARCH)
 TAG ?= dev
 # So that the same commit gives the same images.
 COMMIT_TIME := $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 
 .PHONY: images
-images: ## pack the services as images of tag TAG (dev) into bin/images/*.tar, for linux on ARCH (that of this machine); needs no Docker
-	GOOS=linux GOARCH=$(ARCH) $(GO_BUILD) -o bin/images/linux_$(ARCH)/ $(SERVICES)
+images: ## pack the services and the example of placement as images of tag TAG (dev) into bin/images/*.tar, for linux on ARCH (that of this machine); needs no Docker
+	GOOS=linux GOARCH=$(ARCH) $(GO_BUILD) -o bin/images/linux_$(ARCH)/ $(SERVICES) $(EXAMPLES)
 	$(call hack,images) -arch $(ARCH) -tag $(TAG) -version $(VERSION) -revision $(COMMIT) -created $(COMMIT_TIME) \
-		-o bin/images $(addprefix bin/images/linux_$(ARCH)/,$(notdir $(SERVICES)))
+		-o bin/images $(addprefix bin/images/linux_$(ARCH)/,$(notdir $(SERVICES) $(EXAMPLES)))
 
 # The control plane in an image is that of the tests, if it is for the same platform.
 IS_HOST = $(if $(filter linux$(ARCH),$(shell go env GOHOSTOS)$(shell go env GOHOSTARCH)),yes)

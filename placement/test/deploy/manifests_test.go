@@ -34,6 +34,14 @@ func workers(t *testing.T) *appsv1.StatefulSet {
 	return &found[0]
 }
 
+// queueServer returns the Deployment of the server of the example.
+func queueServer(t *testing.T) *appsv1.Deployment {
+	t.Helper()
+	found := manifests.All[appsv1.Deployment](t, manifests.Render(t, example), "Deployment")
+	require.Len(t, found, 1)
+	return &found[0]
+}
+
 func TestControllerIsHardened(t *testing.T) {
 	objects, d := manifests.Render(t, base), deployment(t)
 	assert.Equal(t, new(int32(2)), d.Spec.Replicas)
@@ -77,7 +85,7 @@ func TestPodsAreAdmitted(t *testing.T) {
 	s := newStory(t)
 	s.kubectl("apply", "--server-side", "-k", root) // twice changes nothing
 	manifests.GrantQuotas(t, s.Client)
-	for _, of := range []*corev1.Pod{manifests.PodOf(deployment(t)), s.podOfWorkers("worker-9")} {
+	for _, of := range []*corev1.Pod{manifests.PodOf(deployment(t)), s.podOfWorkers("worker-9"), manifests.PodOf(queueServer(t))} {
 		require.NoError(t, s.Create(t.Context(), of.DeepCopy(), client.DryRunAll))
 		of.Spec.SecurityContext.RunAsNonRoot = new(false)
 		assert.True(t, apierrors.IsForbidden(s.Create(t.Context(), of, client.DryRunAll)), "only restricted pods are admitted")

@@ -21,6 +21,7 @@ import (
 	"nodekeeper.dev/placement/test/queues"
 	"nodekeeper.dev/sharding/shardlease"
 	"nodekeeper.dev/test/manifests"
+	"nodekeeper.dev/test/ports"
 	"nodekeeper.dev/test/programs"
 )
 
@@ -82,15 +83,33 @@ func (s *story) pod(name string) *corev1.Pod {
 func (s *story) agent(pod *corev1.Pod, flags ...string) *programs.Program {
 	s.t.Helper()
 	container := pod.Spec.Containers[0]
-	values := strings.NewReplacer("$(POD_NAMESPACE)", pod.Namespace, "$(POD_NAME)", pod.Name, "$(POD_UID)", string(pod.UID), "$(ZONE)", "")
+	worker, err := programs.Path("queue")
+	require.NoError(s.t, err)
+	values := strings.NewReplacer("$(POD_NAMESPACE)", pod.Namespace, "$(POD_NAME)", pod.Name, "$(POD_UID)", string(pod.UID), "$(ZONE)", "",
+		"http://queue:8080", "http://"+s.queue)
 	args := slices.Clone(container.Command[1:])
 	for _, arg := range container.Args {
 		args = append(args, values.Replace(arg))
 	}
 	at := slices.Index(args, "--exec")
 	require.Positive(s.t, at)
+	program := slices.Index(args, "/queue")
+	require.Greater(s.t, program, at)
+	args[program] = worker
 	args = slices.Insert(args, at, append(flags, "--kubeconfig="+manifests.PodKubeconfig(s.t, s.Client, plane, pod))...)
 	return s.launch(pod.Name, nil, args...)
+}
+
+// serveQueue starts the server of the queue like its pod, and returns its address.
+func (s *story) serveQueue() string {
+	s.t.Helper()
+	address, err := ports.Address()
+	require.NoError(s.t, err)
+	args := slices.Clone(queueServer(s.t).Spec.Template.Spec.Containers[0].Args)
+	p, err := programs.Launch(nil, "queue", "queue", append(args, "--listen="+address, "--dir="+s.t.TempDir())...)
+	require.NoError(s.t, err)
+	s.t.Cleanup(func() { assert.NoError(s.t, p.Kill()) })
+	return address
 }
 
 // shows waits until the Queue has what is wanted, ready, and why.

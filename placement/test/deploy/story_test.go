@@ -19,7 +19,8 @@ import (
 type story struct {
 	client.Client
 
-	t *testing.T
+	t     *testing.T
+	queue string // the address of its server
 }
 
 // newStory installs everything with kubectl.
@@ -31,6 +32,7 @@ func newStory(t *testing.T) *story {
 	c, err := client.New(plane.Config, client.Options{})
 	require.NoError(t, err)
 	s.Client = c
+	s.queue = s.serveQueue()
 	t.Cleanup(s.clean)
 	return s
 }
