@@ -10,7 +10,7 @@ import (
 
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodeview"
-	"nodekeeper.dev/internal/nodeview/owners"
+	"nodekeeper.dev/internal/nodeview/fieldmanagers"
 )
 
 // maxGiveBack bounds the attempts to give labels back. Each but the first costs a read.
@@ -24,7 +24,7 @@ const maxGiveBack = 3
 // (Updater.update in sigs.k8s.io/structured-merge-diff/merge). The patch is conditional on the
 // incarnation, on managedFields, which show every change of a label by others, and on the marker, which
 // changes with another restore.
-func (n *Nodes) GiveBack(ctx context.Context, read *nodeview.Node, to owners.Owners) error {
+func (n *Nodes) GiveBack(ctx context.Context, read *nodeview.Node, to fieldmanagers.Owners) error {
 	current := read
 	for attempt := 1; ; attempt++ {
 		entries, err := to.GiveBack(current.Managed, current.Labels, hasAllTaints(current))

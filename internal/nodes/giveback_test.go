@@ -20,7 +20,7 @@ import (
 
 	"nodekeeper.dev/internal/nodes"
 	"nodekeeper.dev/internal/nodeview"
-	"nodekeeper.dev/internal/nodeview/owners"
+	"nodekeeper.dev/internal/nodeview/fieldmanagers"
 )
 
 const (
@@ -68,7 +68,7 @@ func relabelledFrom(t *testing.T, n *nodes.Nodes, name string) *nodeview.Node {
 	return restored
 }
 
-var everyOwner = owners.Of([]owners.Owner{
+var everyOwner = fieldmanagers.Of([]fieldmanagers.Owner{
 	{Manager: "argocd-controller", Operation: applies, Keys: "rack"},
 	{Manager: "kubectl-label", Operation: updates, Keys: "team"},
 	{Manager: "kubectl-annotate", Operation: updates, Keys: "annotation:example.com/owner"},
@@ -113,11 +113,11 @@ func TestAppliedTaintsAndAnnotationsGoBackToTheirTools(t *testing.T) {
 		fields     = `{"f:metadata":{"f:annotations":{"f:example.com/owner":{}}}}`
 		list       = `{"f:spec":{"f:taints":{}}}`
 	)
-	owned := owners.Owner{Manager: "argocd-controller", Operation: applies, Keys: "annotation:example.com/owner"}
-	tainted := owners.Owner{Manager: "argocd-controller", Operation: applies, Keys: "taint:dedicated:NoSchedule"}
+	owned := fieldmanagers.Owner{Manager: "argocd-controller", Operation: applies, Keys: "annotation:example.com/owner"}
+	tainted := fieldmanagers.Owner{Manager: "argocd-controller", Operation: applies, Keys: "taint:dedicated:NoSchedule"}
 	for name, tc := range map[string]struct {
 		others     []corev1.Taint // of the returned Node
-		owner      owners.Owner
+		owner      fieldmanagers.Owner
 		applied    string // by the tool, as before
 		want       string // the tool's fields
 		isConflict bool
@@ -135,7 +135,7 @@ func TestAppliedTaintsAndAnnotationsGoBackToTheirTools(t *testing.T) {
 			returned.Spec.Taints = tc.others
 			require.NoError(t, n.Client.Update(t.Context(), returned, client.FieldOwner("kube-controller-manager")))
 			restored := relabelledFrom(t, n, returned.Name)
-			require.NoError(t, n.GiveBack(t.Context(), restored, owners.Of([]owners.Owner{tc.owner})))
+			require.NoError(t, n.GiveBack(t.Context(), restored, fieldmanagers.Of([]fieldmanagers.Owner{tc.owner})))
 			got := fieldsOf(t, n, restored.Name)["argocd-controller Apply"]
 			err := applyAs(t, n, "argocd-controller", restored.Name, tc.applied)
 			assert.Equal(t, tc.isConflict, apierrors.IsConflict(err), "%v", err)
@@ -193,12 +193,12 @@ func TestLabelWithoutAnOwnerIsTakenWithoutAConflict(t *testing.T) {
 	apply := func() error {
 		return applyAs(t, n, "Terraform", restored.Name, `{"metadata":{"labels":{"team":"red"}}}`)
 	}
-	require.NoError(t, n.GiveBack(t.Context(), restored, owners.Of([]owners.Owner{{Manager: "kubectl-label", Operation: updates, Keys: "rack"}})))
+	require.NoError(t, n.GiveBack(t.Context(), restored, fieldmanagers.Of([]fieldmanagers.Owner{{Manager: "kubectl-label", Operation: updates, Keys: "rack"}})))
 	require.True(t, apierrors.IsConflict(apply()), "nodekeeper keeps team")
 	require.Equal(t, "blue", whole(t, n, restored.Name).Labels["team"])
 
 	released := whole(t, n, restored.Name)
-	released.ManagedFields = slices.DeleteFunc(released.ManagedFields, func(e metav1.ManagedFieldsEntry) bool { return e.Manager == owners.Processor })
+	released.ManagedFields = slices.DeleteFunc(released.ManagedFields, func(e metav1.ManagedFieldsEntry) bool { return e.Manager == fieldmanagers.Processor })
 	require.NoError(t, n.Client.Update(t.Context(), released))
 	require.NoError(t, apply())
 	assert.Equal(t, "red", whole(t, n, restored.Name).Labels["team"])
@@ -255,7 +255,7 @@ func TestGiveBackAmidOtherWrites(t *testing.T) {
 					return c.Patch(ctx, o, p, opts...)
 				},
 			})
-			require.NoError(t, n.GiveBack(t.Context(), restored, owners.Of([]owners.Owner{
+			require.NoError(t, n.GiveBack(t.Context(), restored, fieldmanagers.Of([]fieldmanagers.Owner{
 				{Manager: "kubectl-label", Operation: updates, Keys: "team"}, {Manager: "rancher", Operation: updates, Keys: "own,rack"},
 			})))
 			assert.Equal(t, tc.wantPatches, patches)

@@ -8,7 +8,7 @@ import (
 
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodeview"
-	"nodekeeper.dev/internal/nodeview/owners"
+	"nodekeeper.dev/internal/nodeview/fieldmanagers"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
@@ -98,8 +98,8 @@ func notedSince(before labels.Side, r record.Record, n nodeview.Node, withdrawn 
 }
 
 // setOwners sets the owners of the labels in a record, which replaces r, nil if none exists.
-func setOwners(next *record.Record, later owners.Owners, r *record.Record) {
-	var former owners.Owners
+func setOwners(next *record.Record, later fieldmanagers.Owners, r *record.Record) {
+	var former fieldmanagers.Owners
 	var before []map[string]string
 	if r != nil {
 		former, before = r.Owners, allOf(*r)

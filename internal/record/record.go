@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"nodekeeper.dev/internal/labels"
-	"nodekeeper.dev/internal/nodeview/owners"
+	"nodekeeper.dev/internal/nodeview/fieldmanagers"
 	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
 )
@@ -79,7 +79,7 @@ type Record struct {
 	// changed or removed since.
 	Overruled labels.Keys
 	// Owners are the field managers of the labels that are not the machine's, withheld ones included.
-	Owners owners.Owners
+	Owners fieldmanagers.Owners
 	// Identity is the machine of those Labels that belong to one: the machine of the incarnation
 	// that the record follows, or of the next one, onto which they are about to be restored. It is
 	// set only if there are any.
@@ -136,7 +136,7 @@ func Parse(cm *corev1.ConfigMap) (*Record, error) {
 	}
 	r := &Record{Node: cm.Name, Source: types.UID(cm.Annotations[sourceUIDAnnotation])}
 	r.Ended, r.EndedAt = parseEnded(cm.Annotations[endedAnnotation])
-	r.Owners = owners.Owners(cm.Annotations[ownersAnnotation])
+	r.Owners = fieldmanagers.Owners(cm.Annotations[ownersAnnotation])
 	var err error
 	if r.SavedAt, err = parseSavedAt(cm); err != nil {
 		return nil, err

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"nodekeeper.dev/internal/labels"
-	"nodekeeper.dev/internal/nodeview/owners"
+	"nodekeeper.dev/internal/nodeview/fieldmanagers"
 )
 
 // Labels and annotations of a transaction's ConfigMap.
@@ -113,7 +113,7 @@ func Parse(cm *corev1.ConfigMap) (Transaction, error) {
 		Restored:     cm.Annotations[restoredAnnotation] == "true",
 		FoundsRecord: cm.Annotations[foundsRecordAnnotation] == "true",
 		AtOnce:       cm.Annotations[AtOnceAnnotation] == "true",
-		Owners:       owners.Owners(cm.Annotations[ownersAnnotation]),
+		Owners:       fieldmanagers.Owners(cm.Annotations[ownersAnnotation]),
 	}
 	nodeHash, rev, ok := SplitName(cm.Name)
 	switch {

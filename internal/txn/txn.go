@@ -10,7 +10,7 @@ import (
 
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodeview"
-	"nodekeeper.dev/internal/nodeview/owners"
+	"nodekeeper.dev/internal/nodeview/fieldmanagers"
 	"nodekeeper.dev/internal/revision"
 )
 
@@ -53,7 +53,7 @@ type Transaction struct {
 	// supersedes.
 	Overruled labels.Keys
 	// Owners are the field managers of the labels that are not the machine's.
-	Owners owners.Owners
+	Owners fieldmanagers.Owners
 	// Marker is the value of the marker at that resourceVersion, or "".
 	Marker string
 	// Restored reports that a restore onto this incarnation had set the marker. Otherwise the marker

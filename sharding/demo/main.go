@@ -23,7 +23,7 @@ import (
 
 	"nodekeeper.dev/sharding/api/v1alpha1"
 	"nodekeeper.dev/sharding/internal/ringview"
-	"nodekeeper.dev/sharding/test/rings"
+	"nodekeeper.dev/sharding/test/crds"
 	"nodekeeper.dev/test/programs"
 	"nodekeeper.dev/test/story"
 )
@@ -74,7 +74,7 @@ func open(ctx context.Context, s *story.Stage) (*story.Story, error) {
 }
 
 func (d *demo) open(ctx context.Context) error {
-	if err := rings.Install(ctx, d.Plane.Config); err != nil {
+	if err := crds.Install(ctx, d.Plane.Config); err != nil {
 		return err
 	}
 	d.view = &ringview.Cluster{Client: d.API, Mapper: d.API.RESTMapper(), Prefix: prefix, SharderNamespace: "sharder-system"}

@@ -10,7 +10,7 @@ import (
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodes"
 	"nodekeeper.dev/internal/nodeview"
-	"nodekeeper.dev/internal/nodeview/owners"
+	"nodekeeper.dev/internal/nodeview/fieldmanagers"
 	"nodekeeper.dev/internal/record"
 )
 
@@ -47,22 +47,22 @@ func (o ownership) isIn(other ownership) bool {
 }
 
 // stated returns the ownership of a key as transactions and records have it.
-func (o ownership) stated(key string) owners.Owners {
-	var list []owners.Owner
+func (o ownership) stated(key string) fieldmanagers.Owners {
+	var list []fieldmanagers.Owner
 	if o.tool {
-		list = append(list, owners.Owner{Manager: toolManager, Operation: metav1.ManagedFieldsOperationApply, Keys: labels.Keys(key)})
+		list = append(list, fieldmanagers.Owner{Manager: toolManager, Operation: metav1.ManagedFieldsOperationApply, Keys: labels.Keys(key)})
 	}
 	if o.person {
-		list = append(list, owners.Owner{Manager: personManager, Operation: metav1.ManagedFieldsOperationUpdate, Keys: labels.Keys(key)})
+		list = append(list, fieldmanagers.Owner{Manager: personManager, Operation: metav1.ManagedFieldsOperationUpdate, Keys: labels.Keys(key)})
 	}
 	if o.keeper {
-		list = append(list, owners.Owner{Manager: owners.Processor, Operation: metav1.ManagedFieldsOperationUpdate, Keys: labels.Keys(key)})
+		list = append(list, fieldmanagers.Owner{Manager: fieldmanagers.Processor, Operation: metav1.ManagedFieldsOperationUpdate, Keys: labels.Keys(key)})
 	}
-	return owners.Of(list)
+	return fieldmanagers.Of(list)
 }
 
 // ownershipIn returns the ownership of a key in a record.
-func ownershipIn(stated owners.Owners, key string) (o ownership) {
+func ownershipIn(stated fieldmanagers.Owners, key string) (o ownership) {
 	list, err := stated.List()
 	if err != nil {
 		panic(err)
@@ -178,7 +178,7 @@ func (p *applier) write(w *world, by ownership, change func(own map[string]strin
 
 // note notes the owners of a Node that is about to be shown.
 func (p *applier) note(w *world, n *nodeview.Node) {
-	stated := owners.Owners("")
+	stated := fieldmanagers.Owners("")
 	if _, isThere := n.Labels[w.personKey]; isThere {
 		stated = p.owned.stated(w.personKey)
 	}
@@ -199,7 +199,7 @@ func (w *world) appliedAt(read *nodeview.Node) applied {
 }
 
 // GiveBack implements [apply.Nodes]. Like [nodes.Nodes.GiveBack], it is conditional on the owners.
-func (a *processorActor) GiveBack(_ context.Context, read *nodeview.Node, to owners.Owners) error {
+func (a *processorActor) GiveBack(_ context.Context, read *nodeview.Node, to fieldmanagers.Owners) error {
 	w := a.world
 	p := &w.applier
 	given := ownershipIn(to, w.personKey)

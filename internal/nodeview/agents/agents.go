@@ -15,7 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nodekeeper.dev/internal/labels"
-	"nodekeeper.dev/internal/nodeview/owners"
+	"nodekeeper.dev/internal/nodeview/fieldmanagers"
 )
 
 // Managers are the field managers that agents use. The zero value has none, which means that users
@@ -66,7 +66,7 @@ func (m Managers) match(name string) bool {
 // Webhook is the field manager of the fields that the webhook sets when a Node is created. If it
 // replaces a value of the request, the creator owns that key as well, because the API server
 // records the creator's fields before it calls webhooks.
-const Webhook = owners.Webhook
+const Webhook = fieldmanagers.Webhook
 
 // OwnedByWebhook returns the index of the webhook's entry, -1 if there is none, and the keys of the
 // labels and annotations that it owns, with [AllTaints] if it owns the list. If the entry is
@@ -123,7 +123,7 @@ type Ownership struct {
 	// not, nor one in the request to create the Node.
 	Edited labels.Keys
 	// Owners are the field managers of the labels that are not the machine's.
-	Owners owners.Owners
+	Owners fieldmanagers.Owners
 }
 
 // Claims reports whether an annotation names a label, an annotation or a taint as a controller's.
@@ -182,16 +182,16 @@ func (m Managers) Of(n *metav1.ObjectMeta) Ownership {
 
 // usersOf returns the owners of the labels for which isUsers is true, except agents and unknown
 // setters, but with nodekeeper.
-func usersOf(n *metav1.ObjectMeta, entries []entry, isUsers func(key string) bool) owners.Owners {
-	var users []owners.Owner
+func usersOf(n *metav1.ObjectMeta, entries []entry, isUsers func(key string) bool) fieldmanagers.Owners {
+	var users []fieldmanagers.Owner
 	for _, e := range entries {
 		if e.isAgents || e.isUnknown || e.isUnnamed || len(e.keys) == 0 || e.Subresource != "" {
 			continue
 		}
 		owned := keysOf(n, false, func(key string) bool { return e.keys[fieldOf(key)] && isUsers(key) })
-		users = append(users, owners.Owner{Manager: e.Manager, Operation: e.Operation, Keys: owned})
+		users = append(users, fieldmanagers.Owner{Manager: e.Manager, Operation: e.Operation, Keys: owned})
 	}
-	return owners.Of(users)
+	return fieldmanagers.Of(users)
 }
 
 // fieldOf returns the key under which [collect] returns the owned field of a key.

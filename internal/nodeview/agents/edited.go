@@ -7,11 +7,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nodekeeper.dev/internal/labels"
-	"nodekeeper.dev/internal/nodeview/owners"
+	"nodekeeper.dev/internal/nodeview/fieldmanagers"
 )
 
 // processors is the field manager of restores by processors.
-const processors = owners.Processor
+const processors = fieldmanagers.Processor
 
 // editedIn returns the keys of [Ownership].Edited, given the index of the webhook's entry.
 func editedIn(entries []entry, webhook int, n *metav1.ObjectMeta) map[string]bool {

@@ -16,7 +16,7 @@ import (
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodes"
 	"nodekeeper.dev/internal/nodeview"
-	"nodekeeper.dev/internal/nodeview/owners"
+	"nodekeeper.dev/internal/nodeview/fieldmanagers"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/records"
@@ -43,7 +43,7 @@ type Nodes interface {
 	Relabel(ctx context.Context, read *nodeview.Node, wanted nodes.Wanted, readAt time.Time) (*nodeview.Node, error)
 	// GiveBack gives the labels that restores have set on the Node back to their owners, unless it has
 	// others by now. It returns [nodes.ErrStale] if others keep changing the Node.
-	GiveBack(ctx context.Context, read *nodeview.Node, to owners.Owners) error
+	GiveBack(ctx context.Context, read *nodeview.Node, to fieldmanagers.Owners) error
 	// TryRelabel is a dry run of Relabel.
 	TryRelabel(ctx context.Context, read *nodeview.Node, wanted nodes.Wanted, readAt time.Time) error
 }

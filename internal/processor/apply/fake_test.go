@@ -17,8 +17,8 @@ import (
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodes"
 	"nodekeeper.dev/internal/nodeview"
+	"nodekeeper.dev/internal/nodeview/fieldmanagers"
 	"nodekeeper.dev/internal/nodeview/identity"
-	"nodekeeper.dev/internal/nodeview/owners"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/processor/apply"
 	"nodekeeper.dev/internal/record"
@@ -141,7 +141,7 @@ func (d nodeDoor) Relabel(_ context.Context, read *nodeview.Node, wanted nodes.W
 	return n, err
 }
 
-func (d nodeDoor) GiveBack(_ context.Context, read *nodeview.Node, to owners.Owners) error {
+func (d nodeDoor) GiveBack(_ context.Context, read *nodeview.Node, to fieldmanagers.Owners) error {
 	if to == "" || d.node != nil && to == d.node.Owners {
 		return nil
 	}

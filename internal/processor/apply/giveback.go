@@ -7,7 +7,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"nodekeeper.dev/internal/nodes"
-	"nodekeeper.dev/internal/nodeview/owners"
+	"nodekeeper.dev/internal/nodeview/fieldmanagers"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/txn"
 )
@@ -30,7 +30,7 @@ func (a *Applier) giveBack(ctx context.Context, t txn.Transaction, v *view) erro
 		a.Observer.Conflicted(err)
 	case apierrors.IsTooManyRequests(err), apierrors.IsServiceUnavailable(err):
 		return err
-	case errors.As(err, &answer), errors.Is(err, owners.ErrUnreadable):
+	case errors.As(err, &answer), errors.Is(err, fieldmanagers.ErrUnreadable):
 		a.Observer.NotGivenBack(ctx, t, err)
 	case err != nil:
 		return err

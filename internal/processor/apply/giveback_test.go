@@ -10,13 +10,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"nodekeeper.dev/internal/nodes"
-	"nodekeeper.dev/internal/nodeview/owners"
+	"nodekeeper.dev/internal/nodeview/fieldmanagers"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
 )
 
-var byArgoCD = owners.Of([]owners.Owner{{Manager: "argocd-controller", Operation: "Apply", Keys: "rack"}})
+var byArgoCD = fieldmanagers.Of([]fieldmanagers.Owner{{Manager: "argocd-controller", Operation: "Apply", Keys: "rack"}})
 
 // returnedTo is like [returned], with the owner of the saved label.
 func returnedTo() (*cluster, txn.Transaction) {
@@ -91,7 +91,7 @@ func TestLabelsAreGivenBackAfterAnOverload(t *testing.T) {
 
 func TestRestoreIsNotedEvenIfNothingCanBeGivenBack(t *testing.T) {
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "node-1", errors.New("managedFields are guarded"))
-	for name, err := range map[string]error{"refused": forbidden, "the node keeps changing": nodes.ErrStale, "a webhook is down": apierrors.NewInternalError(errors.New("failed calling webhook")), "unreadable": owners.ErrUnreadable} {
+	for name, err := range map[string]error{"refused": forbidden, "the node keeps changing": nodes.ErrStale, "a webhook is down": apierrors.NewInternalError(errors.New("failed calling webhook")), "unreadable": fieldmanagers.ErrUnreadable} {
 		c, added := returnedTo()
 		c.before = func(call string) error {
 			if call == "give back" {

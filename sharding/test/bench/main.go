@@ -15,7 +15,7 @@ import (
 	"github.com/go-logr/logr"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
-	"nodekeeper.dev/sharding/test/rings"
+	"nodekeeper.dev/sharding/test/crds"
 	"nodekeeper.dev/test/controlplane"
 	"nodekeeper.dev/test/programs"
 )
@@ -60,7 +60,7 @@ func run(ctx context.Context, s settings) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, plane.Stop()) }()
-	if err := rings.Install(ctx, plane.Config); err != nil {
+	if err := crds.Install(ctx, plane.Config); err != nil {
 		return err
 	}
 	b, err := newBench(ctx, plane, s)

@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"nodekeeper.dev/sharding/api/v1alpha1"
-	"nodekeeper.dev/sharding/test/rings"
+	"nodekeeper.dev/sharding/test/crds"
 	"nodekeeper.dev/test/manifests"
 	"nodekeeper.dev/test/programs"
 )
@@ -113,7 +113,7 @@ func (s *story) play() (sharders []*programs.Kept) {
 // which the sharder corrects.
 func (s *story) webhooks() *programs.Kept {
 	s.t.Helper()
-	flags, err := rings.WebhookFlags()
+	flags, err := crds.WebhookFlags()
 	require.NoError(s.t, err)
 	// It lists and then watches, like the standby.
 	p := s.sharder("sharder-2", []string{"KUBE_FEATURE_WatchListClient=false"}, append(flags, "--admission=webhook")...)

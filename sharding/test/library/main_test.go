@@ -19,7 +19,7 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"nodekeeper.dev/sharding/api/v1alpha1"
-	"nodekeeper.dev/sharding/test/rings"
+	"nodekeeper.dev/sharding/test/crds"
 	"nodekeeper.dev/test/controlplane"
 	"nodekeeper.dev/test/faultproxy"
 	"nodekeeper.dev/test/programs"
@@ -80,10 +80,10 @@ func TestMain(m *testing.M) {
 
 // prepare installs the CRDs and starts a sharder, which ends with this process.
 func prepare(plane *controlplane.ControlPlane) error {
-	if err := rings.Install(context.Background(), plane.Config); err != nil {
+	if err := crds.Install(context.Background(), plane.Config); err != nil {
 		return err
 	}
-	webhook, err := rings.WebhookFlags()
+	webhook, err := crds.WebhookFlags()
 	if err != nil {
 		return err
 	}

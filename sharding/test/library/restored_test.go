@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"nodekeeper.dev/sharding/shard"
-	"nodekeeper.dev/sharding/test/rings"
+	"nodekeeper.dev/sharding/test/crds"
 	"nodekeeper.dev/test/controlplane"
 	"nodekeeper.dev/test/programs"
 )
@@ -20,8 +20,8 @@ func TestShardEndsAfterEtcdWasRestored(t *testing.T) {
 	plane, err := controlplane.Start(controlplane.Options{})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, plane.Stop()) })
-	require.NoError(t, rings.Install(t.Context(), plane.Config))
-	webhook, err := rings.WebhookFlags()
+	require.NoError(t, crds.Install(t.Context(), plane.Config))
+	webhook, err := crds.WebhookFlags()
 	require.NoError(t, err)
 	sharder, err := programs.Keep(func() (*programs.Program, error) {
 		return programs.Start("sharder", "own", plane.Kubeconfig, append(webhook, "--leader-elect=false")...)

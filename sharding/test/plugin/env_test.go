@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"nodekeeper.dev/sharding/test/rings"
+	"nodekeeper.dev/sharding/test/crds"
 	"nodekeeper.dev/test/controlplane"
 	"nodekeeper.dev/test/kubectl"
 	"nodekeeper.dev/test/programs"
@@ -53,7 +53,7 @@ func newEnv(t *testing.T) *env {
 // install makes the API server serve rings, and creates the namespace of the shards.
 func (e *env) install() {
 	e.t.Helper()
-	require.NoError(e.t, rings.Install(e.t.Context(), e.plane.Config))
+	require.NoError(e.t, crds.Install(e.t.Context(), e.plane.Config))
 	require.NoError(e.t, e.client.Create(e.t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: shardNamespace}}))
 }
 

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"nodekeeper.dev/sharding/test/rings"
+	"nodekeeper.dev/sharding/test/crds"
 	"nodekeeper.dev/test/programs"
 )
 
@@ -21,7 +21,7 @@ type candidate struct{ *programs.Kept }
 func (c *cluster) candidate(identity string, args ...string) candidate {
 	c.t.Helper()
 	kubeconfig := c.kubeconfig
-	webhook, err := rings.WebhookFlags()
+	webhook, err := crds.WebhookFlags()
 	require.NoError(c.t, err)
 	flags := slices.Concat(webhook, args)
 	kept, err := programs.Keep(func() (*programs.Program, error) { return programs.Start("sharder", identity, kubeconfig, flags...) })

@@ -24,7 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/sharding/api/v1alpha1"
-	"nodekeeper.dev/sharding/test/rings"
+	"nodekeeper.dev/sharding/test/crds"
 	"nodekeeper.dev/test/controlplane"
 )
 
@@ -354,7 +354,7 @@ func TestFenceNeedsItsPlugin(t *testing.T) {
 	plane, err := controlplane.Start(controlplane.Options{APIServerArgs: map[string][]string{"disable-admission-plugins": {"ValidatingAdmissionPolicy"}}})
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, plane.Stop()) })
-	require.NoError(t, rings.Install(t.Context(), plane.Config))
+	require.NoError(t, crds.Install(t.Context(), plane.Config))
 	c := siteOn(t, plane)
 	c.sharder("a")
 	ring := c.ring("")

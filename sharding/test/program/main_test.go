@@ -22,7 +22,7 @@ import (
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"nodekeeper.dev/sharding/api/v1alpha1"
-	"nodekeeper.dev/sharding/test/rings"
+	"nodekeeper.dev/sharding/test/crds"
 	"nodekeeper.dev/test/controlplane"
 	"nodekeeper.dev/test/faultproxy"
 	"nodekeeper.dev/test/ports"
@@ -72,7 +72,7 @@ func TestMain(m *testing.M) {
 
 // prepare installs the CRDs and starts a sharder, which ends with this process.
 func prepare(plane *controlplane.ControlPlane) error {
-	if err := rings.Install(context.Background(), plane.Config); err != nil {
+	if err := crds.Install(context.Background(), plane.Config); err != nil {
 		return err
 	}
 	if err := installControllerRings(context.Background(), plane.Config); err != nil {
@@ -82,7 +82,7 @@ func prepare(plane *controlplane.ControlPlane) error {
 	if sharedMetrics, err = ports.Address(); err != nil {
 		return err
 	}
-	webhook, err := rings.WebhookFlags()
+	webhook, err := crds.WebhookFlags()
 	if err != nil {
 		return err
 	}
@@ -198,7 +198,7 @@ func (c *cluster) sharder(identity string, args ...string) *programs.Program {
 func (c *cluster) start(identity string, args ...string) *programs.Program {
 	c.t.Helper()
 	var err error
-	c.webhook, err = rings.WebhookFlags()
+	c.webhook, err = crds.WebhookFlags()
 	require.NoError(c.t, err)
 	if c.byWebhook && controlplane.HasMutatingPolicies(c.t, c.kubeconfig) {
 		c.webhook = append(c.webhook, "--admission=webhook")

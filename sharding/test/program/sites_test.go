@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/sharding/api/v1alpha1"
-	"nodekeeper.dev/sharding/test/rings"
+	"nodekeeper.dev/sharding/test/crds"
 	"nodekeeper.dev/test/controlplane"
 )
 
@@ -40,7 +40,7 @@ func startSite() (*controlplane.ControlPlane, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := rings.Install(context.Background(), plane.Config); err != nil {
+	if err := crds.Install(context.Background(), plane.Config); err != nil {
 		return nil, errors.Join(err, plane.Stop())
 	}
 	return plane, nil

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/sharding/api/v1alpha1"
-	"nodekeeper.dev/sharding/test/rings"
+	"nodekeeper.dev/sharding/test/crds"
 	"nodekeeper.dev/test/programs"
 )
 
@@ -45,7 +45,7 @@ func sharder() Plot {
 
 // begin starts a sharder, creates the ring, and starts its first shards.
 func begin(ctx context.Context, c *Cluster) error {
-	if err := rings.Install(ctx, c.plane.Config); err != nil {
+	if err := crds.Install(ctx, c.plane.Config); err != nil {
 		return err
 	}
 	for _, name := range []string{shardNamespace, objectNamespace} {
@@ -79,7 +79,7 @@ func begin(ctx context.Context, c *Cluster) error {
 
 // runSharder starts a sharder with webhooks, so that it has their metrics, too.
 func (c *Cluster) runSharder(ctx context.Context) error {
-	flags, err := rings.WebhookFlags()
+	flags, err := crds.WebhookFlags()
 	if err != nil {
 		return err
 	}

@@ -1,4 +1,4 @@
-package rings
+package crds
 
 import "nodekeeper.dev/test/ports"
 

@@ -1,5 +1,5 @@
-// Package rings installs the ClusterRing CRD in an API server for tests.
-package rings
+// Package crds installs the ClusterRing CRD in an API server for tests.
+package crds
 
 import (
 	"context"
