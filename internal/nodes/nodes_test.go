@@ -232,15 +232,29 @@ func TestPatchOfTooManyLabelsWaitsForAnUnchangedNode(t *testing.T) {
 type refusing struct{ client.Client }
 
 func (refusing) Patch(context.Context, client.Object, client.Patch, ...client.PatchOption) error {
-	return &apierrors.StatusError{ErrStatus: metav1.Status{Code: 422, Reason: metav1.StatusReasonInvalid, Message: "admission webhook denied the request: no"}}
+	return &apierrors.StatusError{ErrStatus: metav1.Status{Code: 422, Reason: metav1.StatusReasonInvalid, Message: `admission webhook "policy.example.com" denied the request: no`}}
+}
+
+// busy is like refusing, with a Node whose status changes all the time.
+type busy struct{ refusing }
+
+func (b busy) Patch(ctx context.Context, node client.Object, p client.Patch, opts ...client.PatchOption) error {
+	if p.Type() == types.MergePatchType {
+		return apierrors.NewConflict(schema.GroupResource{Resource: "nodes"}, node.GetName(), errors.New("it has changed"))
+	}
+	return b.refusing.Patch(ctx, node, p, opts...)
 }
 
 func TestRefusalWithoutCausesIsNoChangeOfTheNode(t *testing.T) {
 	t.Parallel()
 	n := newNodes(t)
 	read := create(t, n, set{"rack": "r1"})
-	n.Client = refusing{n.Client}
+	inner := n.Client
+	n.Client = busy{refusing{inner}}
 	_, err := n.Relabel(t.Context(), read, to(set{"rack": "r2"}), time.Now())
+	assert.True(t, nodes.Refused(err), "%v", err)
+	n.Client = refusing{inner}
+	_, err = n.Relabel(t.Context(), read, to(set{"rack": "r2"}), time.Now())
 	assert.True(t, nodes.Refused(err), "%v", err)
 	assert.True(t, nodes.Refused(n.Unprotect(t.Context(), read)))
 }
