@@ -14,6 +14,11 @@ import (
 // fencePrefix is the prefix of the names of fences.
 const fencePrefix = "sharding-fence-"
 
+// formerGuardPrefix is the prefix of the names of the policies with which sharders guarded metadata
+// before the fence did that. After an upgrade, they would go on refusing whatever the ring asks
+// for.
+const formerGuardPrefix = "sharding-guard-"
+
 // Fence is the validating policy of a ring with its binding. It refuses requests of a shard for
 // objects of other shards, and changes of sharding metadata by others than the sharder. It is one
 // policy, because the API server converts the old and the new object for each policy.

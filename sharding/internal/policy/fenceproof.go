@@ -65,6 +65,9 @@ func (c *Controller) keepFence(ctx context.Context, r *v1alpha1.ClusterRing, res
 		return probePeriod, nil
 	}
 	c.reportFence(r, metav1.ConditionTrue, place.FenceWorks, effects[r.Spec.Fence])
+	if err := c.removeFormerGuard(ctx, r.Name); err != nil {
+		return 0, err
+	}
 	if r.Spec.Fence == v1alpha1.FenceDeny {
 		return servingPeriod, nil
 	}
@@ -130,16 +133,44 @@ func (c *Controller) installFence(ctx context.Context, name string, f Fence) (wr
 	return wrotePolicy || wroteBinding, nil
 }
 
-// removeFence deletes the fence of a ring, the binding before the policy.
+// removeFence deletes the fence of a ring.
 func (c *Controller) removeFence(ctx context.Context, ringName string) error {
 	c.forgetFence(ringName)
-	name := fencePrefix + ringName
-	for _, o := range []client.Object{&admissionregistrationv1.ValidatingAdmissionPolicyBinding{}, &admissionregistrationv1.ValidatingAdmissionPolicy{}} {
+	if err := c.removeValidating(ctx, ringName, fencePrefix+ringName); err != nil {
+		return err
+	}
+	return c.removeValidating(ctx, ringName, formerGuardPrefix+ringName)
+}
+
+// removeFormerGuard deletes the guard of a former version. Call it when the fence, which guards the
+// same metadata, is applied.
+func (c *Controller) removeFormerGuard(ctx context.Context, ringName string) error {
+	name := formerGuardPrefix + ringName
+	for _, o := range validating() {
+		err := c.Client.Get(ctx, types.NamespacedName{Name: name}, o)
+		if err == nil {
+			return c.removeValidating(ctx, ringName, name)
+		}
+		if !apierrors.IsNotFound(err) {
+			return fmt.Errorf("reading %T %s: %w", o, name, err)
+		}
+	}
+	return nil
+}
+
+// removeValidating deletes a validating policy of a ring, the binding before the policy.
+func (c *Controller) removeValidating(ctx context.Context, ringName, name string) error {
+	for _, o := range validating() {
 		if err := c.delete(ctx, ringName, types.NamespacedName{Name: name}, o); err != nil {
 			return fmt.Errorf("deleting %T %s: %w", o, name, err)
 		}
 	}
 	return nil
+}
+
+// validating returns an empty binding and an empty policy.
+func validating() []client.Object {
+	return []client.Object{&admissionregistrationv1.ValidatingAdmissionPolicyBinding{}, &admissionregistrationv1.ValidatingAdmissionPolicy{}}
 }
 
 // proveFence checks whether the API server applies a fence, and returns why it does not count as

@@ -274,6 +274,40 @@ func TestFenceAudits(t *testing.T) {
 	}, patience, period)
 }
 
+// TestFormerGuardIsRemoved covers upgrades from sharders that had two validating policies for each
+// ring: the guard goes when the fence, which does the same, is installed, or when the ring asks for
+// none.
+func TestFormerGuardIsRemoved(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	ring := c.fenced(v1alpha1.FenceDeny, "web-0")
+	for _, next := range []v1alpha1.Fence{v1alpha1.FenceAudit, v1alpha1.FenceNone} {
+		former := c.formerGuard(ring)
+		c.update(ring, func(r *v1alpha1.ClusterRing) { r.Spec.Fence = next })
+		require.EventuallyWithT(t, func(collect *assert.CollectT) {
+			for _, o := range former {
+				err := c.Get(t.Context(), client.ObjectKeyFromObject(o), o)
+				assert.True(collect, apierrors.IsNotFound(err), "%T: %v", o, err)
+			}
+		}, patience, period, next)
+	}
+}
+
+// formerGuard creates the guard of a ring as a former sharder had it: a copy of the fence.
+func (c *cluster) formerGuard(ring *v1alpha1.ClusterRing) []client.Object {
+	c.t.Helper()
+	policy, binding := &admissionregistrationv1.ValidatingAdmissionPolicy{}, &admissionregistrationv1.ValidatingAdmissionPolicyBinding{}
+	for _, o := range []client.Object{policy, binding} {
+		require.NoError(c.t, c.Get(c.t.Context(), types.NamespacedName{Name: "sharding-fence-" + ring.Name}, o))
+		o.SetName("sharding-guard-" + ring.Name)
+		o.SetResourceVersion("")
+		o.SetUID("")
+	}
+	binding.Spec.PolicyName = policy.Name
+	c.stores(policy, binding)
+	return []client.Object{binding, policy}
+}
+
 // TestFenceFollowsItsRing covers R34 and R3: a fence is restored if another client changes it, is
 // replaced with that of the spec, and goes with the ring. One of another owner is not overwritten.
 func TestFenceFollowsItsRing(t *testing.T) {
