@@ -78,7 +78,8 @@ func median(values []float64) float64 {
 
 // BenchmarkObjectsPerShard measures how evenly 10,000 objects are distributed with other numbers of
 // slots, and what a table would cost that follows the numbers of objects: the objects that move at
-// first, and after a tenth of all objects has been replaced. sharding/docs/slots.md has the figures.
+// first, and after a tenth of all objects has been replaced. sharding/docs/slots.md has the
+// figures.
 func BenchmarkObjectsPerShard(b *testing.B) {
 	for _, count := range []int{slots.Count, 2 * slots.Count, 4 * slots.Count, 16 * slots.Count} {
 		for _, shards := range []int{10, 20, 50} {

@@ -180,7 +180,8 @@ func (f *frozen) deployment(name string) *appsv1.Deployment {
 	return &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: name}}
 }
 
-// isWorkOf asserts that a shard has Deployments and their children, and has done its writes on them.
+// isWorkOf asserts that a shard has Deployments and their children, and has done its writes on
+// them.
 func (f *frozen) isWorkOf(t *assert.CollectT, shard string, names []string) {
 	for _, name := range names {
 		d, child := f.deployment(name), &corev1.ConfigMap{}
