@@ -220,6 +220,10 @@ REALCLUSTER ?= ../shared/realcluster
 cluster-test: ## deploy to a real small cluster, walk through what people do there, and run the end-to-end tests (E2E=no: skip these); needs root and REALCLUSTER=DIRECTORY
 	E2E=$(E2E) hack/cluster-test $(REALCLUSTER)
 
+.PHONY: placement-walk
+placement-walk: ## type placement's tutorial in a real small cluster, and walk through what happens to a pool there, COUNT (1) times; needs root and REALCLUSTER=DIRECTORY
+	E2E=no RUN='Placement' COUNT=$(COUNT) hack/cluster-test $(REALCLUSTER)
+
 SEED ?= 0
 SEEDS ?= 3
 DURATION ?= 45s

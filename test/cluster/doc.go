@@ -5,7 +5,10 @@
 // Before that, TestTutorial types the commands of docs/tutorials/getting-started.md as they are on
 // the page.
 //
-// make cluster-test makes such a cluster, loads the images, and runs both. Alone they skip: they
+// TestPlacementTutorial and TestPlacement do the same with placement.
+//
+// make cluster-test makes such a cluster, loads the images, and runs all but TestPlacement, which
+// make placement-walk runs. Alone they skip: they
 // need a cluster that is not otherwise used, and a way to stop and start kubelets.
 //
 // The walk does with kubectl what people do with kubectl, and looks at the outcome with a client.
