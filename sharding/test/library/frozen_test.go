@@ -3,6 +3,7 @@ package library
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -59,7 +60,7 @@ func newFrozen(t *testing.T, leaseDuration time.Duration, onTimeout v1alpha1.OnT
 	f.permit()
 	f.first, f.next = process{name: "web-0"}, process{name: "web-1"}
 	f.createDeployments()
-	all := append(append([]string{}, f.leaving...), f.staying...)
+	all := slices.Concat(f.leaving, f.staying)
 	f.program = f.start(&f.first, leaseDuration, len(all))
 	f.eventually(func(t *assert.CollectT) {
 		children := &corev1.ConfigMapList{}
@@ -87,14 +88,35 @@ func (f *frozen) wake() []write {
 	var answered []write
 	f.eventually(func(t *assert.CollectT) {
 		answered = nil
+		seen := map[string]bool{}
 		for _, w := range writes(t, f.namespace) {
 			if w.UserAgent == "sleeper/web-0" && w.RequestReceivedTimestamp.After(f.woken) {
 				answered = append(answered, w)
+				seen[w.Verb+" "+w.ObjectRef.Resource+"/"+w.ObjectRef.Subresource+" "+w.ObjectRef.Name] = true
 			}
 		}
-		assert.GreaterOrEqual(t, len(answered), len(f.leaving)+len(f.staying))
+		for _, name := range slices.Concat(f.leaving, f.staying) {
+			assert.True(t, seen[inHand(name)], inHand(name))
+		}
 	}, "all requests that were in hand are answered")
 	return answered
+}
+
+// inHand returns the request that is kept in hand for a Deployment.
+func inHand(name string) string {
+	switch what, _, _ := strings.Cut(name, "-"); what {
+	case writesStatus:
+		return "patch deployments/status " + name
+	case deletesObject:
+		return "delete deployments/ " + name
+	case writesChild:
+		return "patch configmaps/ of-" + name
+	case deletesChild:
+		return "delete configmaps/ of-" + name
+	case createsNextChild:
+		return "create configmaps/ next-of-" + name
+	}
+	return "patch deployments/ " + name
 }
 
 // start starts a sleeper with a token that is bound to its pod.
@@ -256,7 +278,7 @@ func TestFrozenShardThatIsDead(t *testing.T) {
 	t.Parallel()
 	f := newFrozen(t, 15*time.Second, v1alpha1.Wait)
 	f.start(&f.next, longLease, 0)
-	all := append(append([]string{}, f.leaving...), f.staying...)
+	all := slices.Concat(f.leaving, f.staying)
 	f.eventually(func(t *assert.CollectT) { f.isWorkOf(t, "web-1", all) }, "the next shard has done its work")
 	answered := f.wake()
 	select {
