@@ -176,7 +176,23 @@ func TestIncompleteRecordIsRemoved(t *testing.T) {
 	path := filepath.Join(dir, "log")
 	content, err := os.ReadFile(path)
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(path, append(content, `{"event":"done","queue":"orders"`...), 0o600))
+	broken := append(bytes.Clone(content), `{"event":"done","queue":"orders"`...)
+	require.NoError(t, os.WriteFile(path, broken, 0o600))
+
+	// The disk works again: requests that have waited must not write over what is left of the record.
+	s.mu.Lock()
+	s.log.file, err = os.OpenFile(path, os.O_RDWR, 0o600)
+	s.mu.Unlock()
+	require.NoError(t, err)
+	for _, request := range [][2]string{{"PUT", "/0"}, {"GET", ""}} {
+		_, err = ask(t, c, request[0], request[1], "a", 1)
+		require.ErrorContains(t, err, "writing the log", request)
+	}
+	require.ErrorContains(t, add(t.Context(), c, "orders", 1, 1), "writing the log")
+	require.ErrorContains(t, awaitCheck(t.Context(), c, 0, io.Discard), "writing the log")
+	after, err := os.ReadFile(path)
+	require.NoError(t, err)
+	assert.Equal(t, string(broken), string(after))
 
 	c, _ = start(t, dir)
 	_, err = ask(t, c, "PUT", "/0", "a", 1)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -36,13 +37,14 @@ type partition struct {
 	last     record // the last one with the event done
 }
 
-// server keeps all queues. It answers after the log has what it has done, and it does everything one
-// after the other.
+// server keeps all queues. It answers after the log has what it has done, and it serves one request
+// at a time.
 type server struct {
 	mu         sync.Mutex
 	log        *logFile
 	partitions map[key]*partition
-	broken     chan error // why the log cannot be written
+	failed     error      // why the log could not be written: no request is served any more
+	broken     chan error // the same, once
 }
 
 func newServer(dir string) (*server, error) {
@@ -77,14 +79,13 @@ func (p *partition) apply(r record) {
 }
 
 // store writes records and applies them. If the log cannot be written, the state of its end is
-// unknown, so the server ends, and reads it when it starts again.
+// unknown, so the server refuses all further requests and ends, and reads the log when it starts
+// again.
 func (s *server) store(w http.ResponseWriter, p *partition, all ...record) (isStored bool) {
 	if err := s.log.append(all...); err != nil {
+		s.failed = err
+		s.broken <- err // the first and only one
 		http.Error(w, err.Error(), http.StatusInternalServerError)
-		select {
-		case s.broken <- err:
-		default:
-		}
 		return false
 	}
 	for _, r := range all {
@@ -102,7 +103,8 @@ func (s *server) handler() http.Handler {
 	return mux
 }
 
-// locked returns a handler of requests for a partition.
+// locked returns a handler of requests for a partition. It has read the body when it takes the lock,
+// so that a slow client holds up no other.
 func (s *server) locked(handle func(http.ResponseWriter, *http.Request, key, *partition)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		number, err := strconv.ParseInt(r.PathValue("partition"), 10, 32)
@@ -110,8 +112,18 @@ func (s *server) locked(handle func(http.ResponseWriter, *http.Request, key, *pa
 			http.Error(w, "the partition must be a number from 0", http.StatusBadRequest)
 			return
 		}
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
 		s.mu.Lock()
 		defer s.mu.Unlock()
+		if s.failed != nil {
+			http.Error(w, s.failed.Error(), http.StatusInternalServerError)
+			return
+		}
 		k := key{r.PathValue("queue"), int(number)}
 		handle(w, r, k, s.at(k))
 	}
@@ -120,7 +132,7 @@ func (s *server) locked(handle func(http.ResponseWriter, *http.Request, key, *pa
 // add adds each line of the body as a message.
 func (s *server) add(w http.ResponseWriter, r *http.Request, k key, p *partition) {
 	var all []record
-	lines := bufio.NewScanner(http.MaxBytesReader(w, r.Body, maxBody))
+	lines := bufio.NewScanner(r.Body)
 	for lines.Scan() {
 		all = append(all, record{Event: added, Queue: k.queue, Partition: k.partition, Offset: len(p.messages) + len(all), Message: lines.Text()})
 	}
@@ -153,7 +165,7 @@ func (s *server) next(w http.ResponseWriter, r *http.Request, k key, p *partitio
 	_ = json.NewEncoder(w).Encode(record{Offset: p.done, Message: p.messages[p.done]}) // else the worker asks again
 }
 
-// finish notes that the owner is done with a message. It may be repeated if the answer was lost.
+// finish records that the owner is done with a message. It may be repeated if the answer was lost.
 func (s *server) finish(w http.ResponseWriter, r *http.Request, k key, p *partition) {
 	owner, ok := s.fence(w, r, k, p)
 	if !ok {
@@ -176,7 +188,7 @@ func (s *server) finish(w http.ResponseWriter, r *http.Request, k key, p *partit
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// fence returns who asks, or refuses the request: the partition has had an owner with a higher
+// fence returns the caller, or refuses the request: the partition has had an owner with a higher
 // epoch, so this one has lost it.
 func (s *server) fence(w http.ResponseWriter, r *http.Request, k key, p *partition) (owner record, ok bool) {
 	epoch, err := strconv.ParseInt(r.URL.Query().Get("epoch"), 10, 64)
@@ -194,8 +206,12 @@ func (s *server) fence(w http.ResponseWriter, r *http.Request, k key, p *partiti
 // serveLog answers with all of the log that is complete.
 func (s *server) serveLog(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
-	size := s.log.size
+	size, err := s.log.size, s.failed
 	s.mu.Unlock()
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
 	http.ServeContent(w, r, "log.jsonl", time.Time{}, io.NewSectionReader(s.log.file, 0, size))
 }
 
@@ -209,7 +225,7 @@ func serve(ctx context.Context, address, dir string, stderr io.Writer) error {
 		return fmt.Errorf("listening: %w", err)
 	}
 	_, _ = fmt.Fprintln(stderr, "listening on", listener.Addr())
-	h := &http.Server{Handler: s.handler(), ReadHeaderTimeout: time.Minute}
+	h := &http.Server{Handler: s.handler(), ReadTimeout: time.Minute}
 	served := make(chan error, 1)
 	go func() { served <- h.Serve(listener) }()
 	select {
