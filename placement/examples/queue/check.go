@@ -24,6 +24,7 @@ type state struct {
 	owner       record            // the last one
 	seen        map[string]record // the owners of this epoch
 	owners      int
+	refused     int
 	faults      []string
 }
 
@@ -36,16 +37,37 @@ func check(all []record) map[key]*state {
 			states[k] = &state{seen: map[string]record{}}
 		}
 		s := states[k]
-		if r.Event == added {
-			s.added++
-			continue
-		}
-		s.checkOwner(r)
-		if r.Event == done {
+		switch r.Event {
+		case added:
+			s.checkAdded(r.Offset)
+		case refused:
+			s.checkRefused(r)
+		case owned:
+			s.checkOwner(r)
+		case done:
+			s.checkOwner(r)
 			s.checkOrder(r.Offset)
+		default:
+			s.fault("the event %q is unknown", r.Event)
 		}
 	}
 	return states
+}
+
+// checkAdded checks that the log has each message once.
+func (s *state) checkAdded(offset int) {
+	if offset != s.added {
+		s.fault("offset %d is added, and the next one is %d", offset, s.added)
+	}
+	s.added = max(s.added, offset+1)
+}
+
+// checkRefused checks that only epochs that are lower than that of the owner are refused.
+func (s *state) checkRefused(r record) {
+	s.refused++
+	if r.Epoch >= r.Highest || r.Highest != s.owner.Epoch {
+		s.fault("epoch %d of %s is refused for epoch %d, and the owner, %s, has epoch %d", r.Epoch, r.Worker, r.Highest, s.owner.Worker, s.owner.Epoch)
+	}
 }
 
 // checkOwner checks that each owner follows the one before it: its epoch is higher, or it is a
@@ -95,13 +117,13 @@ func show(w io.Writer, states map[key]*state) error {
 		return cmp.Or(cmp.Compare(a.queue, b.queue), cmp.Compare(a.partition, b.partition))
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	_, _ = fmt.Fprintln(table, "QUEUE\tPARTITION\tDONE\tLEFT\tOWNERS\tOWNER") // Flush returns the errors
+	_, _ = fmt.Fprintln(table, "QUEUE\tPARTITION\tDONE\tLEFT\tOWNERS\tREFUSED\tOWNER") // Flush returns the errors
 	var errs []error
 	messages := 0
 	for _, k := range slices.SortedFunc(maps.Keys(states), order) {
 		s := states[k]
 		messages += s.done
-		_, _ = fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%d\t%s\n", k.queue, k.partition, s.done, s.left(), s.owners, s.owner.Worker)
+		_, _ = fmt.Fprintf(table, "%s\t%d\t%d\t%d\t%d\t%d\t%s\n", k.queue, k.partition, s.done, s.left(), s.owners, s.refused, s.owner.Worker)
 		for _, fault := range s.faults {
 			errs = append(errs, fmt.Errorf("partition %d of %s: %s", k.partition, k.queue, fault))
 		}
@@ -115,7 +137,8 @@ func show(w io.Writer, states map[key]*state) error {
 	return errors.Join(errs...)
 }
 
-// awaitCheck checks the log of a queue. With wait, it fails unless all messages are done in time.
+// awaitCheck checks the log of a queue, which must have messages. With wait, it fails unless all of
+// them are done in time.
 func awaitCheck(ctx context.Context, c *client, wait time.Duration, stdout io.Writer) error {
 	for begin := time.Now(); ; {
 		text, err := c.do(ctx, http.MethodGet, "/log", nil)
@@ -126,15 +149,18 @@ func awaitCheck(ctx context.Context, c *client, wait time.Duration, stdout io.Wr
 		if err != nil {
 			return err
 		}
-		states, left := check(all), 0
+		states, messages, left := check(all), 0, 0
 		for _, s := range states {
+			messages += s.added
 			left += s.left()
 		}
 		switch isLate := time.Since(begin) >= wait; {
-		case left > 0 && wait > 0 && isLate:
-			return errors.Join(show(stdout, states), fmt.Errorf("%d messages are not done after %s", left, wait))
-		case left == 0, isLate:
+		case messages > 0 && (left == 0 || wait == 0):
 			return show(stdout, states)
+		case messages == 0 && isLate:
+			return errors.Join(show(stdout, states), errors.New("no messages were added"))
+		case isLate:
+			return errors.Join(show(stdout, states), fmt.Errorf("%d messages are not done after %s", left, wait))
 		}
 		if !pause(ctx, checkPeriod) {
 			return ctx.Err() //nolint:wrapcheck // it was interrupted

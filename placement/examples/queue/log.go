@@ -8,13 +8,15 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 )
 
 // The events of the log.
 const (
-	added = "added" // a message
-	owned = "owned" // the partition has an owner with a higher epoch
-	done  = "done"  // the owner is done with a message
+	added   = "added"   // a message
+	owned   = "owned"   // the partition has an owner with a higher epoch
+	done    = "done"    // the owner is done with a message
+	refused = "refused" // a worker has asked with a lower epoch than the highest one
 )
 
 // record is a line of the log, in JSON.
@@ -25,6 +27,7 @@ type record struct {
 	Offset    int    `json:"offset"` // of the message in its partition, from 0
 	Message   string `json:"message,omitempty"`
 	Epoch     int64  `json:"epoch,omitempty"`
+	Highest   int64  `json:"highest,omitempty"` // so far, if a lower epoch is refused
 	Worker    string `json:"worker,omitempty"`
 }
 
@@ -35,7 +38,7 @@ type logFile struct {
 }
 
 // openLog opens the log in a file, and returns its records. It removes an incomplete record at the
-// end: the process ended before it answered.
+// end: the process ended before it answered. A new file survives a crash of the machine.
 func openLog(path string) (*logFile, []record, error) {
 	content, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -54,7 +57,22 @@ func openLog(path string) (*logFile, []record, error) {
 	if err := file.Truncate(l.size); err != nil {
 		return nil, nil, errors.Join(fmt.Errorf("truncating the log: %w", err), file.Close())
 	}
+	if err := syncDirectory(filepath.Dir(path)); err != nil {
+		return nil, nil, errors.Join(err, file.Close())
+	}
 	return l, all, nil
+}
+
+// syncDirectory makes the names of the files of a directory survive a crash of the machine.
+func syncDirectory(path string) error {
+	dir, err := os.Open(path)
+	if err != nil {
+		return fmt.Errorf("opening the directory of the log: %w", err)
+	}
+	if err := errors.Join(dir.Sync(), dir.Close()); err != nil {
+		return fmt.Errorf("syncing the directory of the log: %w", err)
+	}
+	return nil
 }
 
 // append writes records so that they survive a crash of the machine.

@@ -2,11 +2,13 @@
 // and a check of what was done.
 //
 //   - queue serve keeps the messages of all partitions, and a log of everything that was done. It
-//     refuses the requests of workers whose epoch is lower than the highest one so far.
+//     refuses the requests of workers whose epoch is lower than the highest one so far, and records
+//     that.
 //   - queue work, under placement agent --exec, works on one partition.
 //   - queue add adds messages.
 //   - queue check reads the log, and checks that the messages of each partition were done in order,
-//     that none is missing, and that no two owners took turns.
+//     that none is missing, and that no two owners took turns. It counts the requests that were
+//     refused.
 package main
 
 import (

@@ -9,7 +9,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -19,8 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestCheckFindsEachFault: the events are "add MESSAGES", "own WORKER EPOCH" and "OFFSET WORKER
-// EPOCH".
+// TestCheckFindsEachFault: the events are "add MESSAGES", "added OFFSET", "own WORKER EPOCH",
+// "refuse WORKER EPOCH HIGHEST" and "OFFSET WORKER EPOCH".
 func TestCheckFindsEachFault(t *testing.T) {
 	t.Parallel()
 	for events, want := range map[string]string{
@@ -41,6 +40,11 @@ func TestCheckFindsEachFault(t *testing.T) {
 		"add 4, 0 a 1, 1 b 2, 2 a 2, 3 b 2":        "b and a are interleaved, both with epoch 2, at offset 3",
 		"add 4, own b 2, 0 a 1, 1 a 1, 2 b 2":      "epoch 1 of a is interleaved with epoch 2 of b, at offset 0",
 		"add 4, 0 a 1, 1 a 1, 2 a 1, 3 a 1, add 1": "",
+		"own b 2, refuse a 1 2, add 1, 0 b 2":      "",
+		"own a 1, refuse b 1 1":                    "epoch 1 of b is refused for epoch 1, and the owner, a, has epoch 1",
+		"own a 1, refuse b 2 3":                    "epoch 2 of b is refused for epoch 3, and the owner, a, has epoch 1",
+		"add 2, added 3":                           "offset 3 is added, and the next one is 2",
+		"add 2, added 1":                           "offset 1 is added, and the next one is 2",
 	} {
 		err := show(io.Discard, check(parse(t, events)))
 		if want == "" {
@@ -58,12 +62,20 @@ func parse(t *testing.T, events string) (all []record) {
 		require.NoError(t, err)
 		return n
 	}
+	messages := 0
 	for event := range strings.SplitSeq(events, ", ") {
 		r := record{Event: done, Queue: "orders", Partition: 3}
 		switch f := strings.Fields(event); f[0] {
 		case "add":
-			r.Event = added
-			all = append(all, slices.Repeat([]record{r}, number(f[1])-1)...)
+			for range number(f[1]) {
+				all = append(all, record{Event: added, Queue: r.Queue, Partition: r.Partition, Offset: messages})
+				messages++
+			}
+			continue
+		case "added":
+			r.Event, r.Offset = added, number(f[1])
+		case "refuse":
+			r.Event, r.Worker, r.Epoch, r.Highest = refused, f[1], int64(number(f[2])), int64(number(f[3]))
 		case "own":
 			r.Event, r.Worker, r.Epoch = owned, f[1], int64(number(f[2]))
 		default:
@@ -118,6 +130,27 @@ func TestLowerEpochsAreRefused(t *testing.T) {
 	answer, err = ask(t, c, "GET", "", "b", 7)
 	require.NoError(t, err)
 	assert.Contains(t, answer, `"offset":1,"message":"message 2"`)
+	text, err := c.do(t.Context(), "GET", "/log", nil)
+	require.NoError(t, err)
+	assert.Equal(t, 4, strings.Count(string(text), `{"event":"refused","queue":"orders","partition":0,"offset":1,"epoch":5,"highest":7,"worker":"a"}`), "each refusal is in the log")
+	var out bytes.Buffer
+	require.NoError(t, awaitCheck(t.Context(), c, 0, &out))
+	assert.Equal(t, []string{"orders", "0", "1", "2", "2", "4", "b"}, strings.Fields(strings.Split(out.String(), "\n")[1]))
+}
+
+// TestAnEmptyLogIsNoSuccess: otherwise a check passes if the messages went to another queue.
+func TestAnEmptyLogIsNoSuccess(t *testing.T) {
+	t.Parallel()
+	c, _ := start(t, t.TempDir())
+	for _, wait := range []time.Duration{0, time.Nanosecond} {
+		require.ErrorContains(t, awaitCheck(t.Context(), c, wait, io.Discard), "no messages were added", wait)
+	}
+	waited := make(chan error, 1)
+	go func() { waited <- awaitCheck(t.Context(), c, time.Minute, io.Discard) }()
+	require.NoError(t, add(t.Context(), c, "orders", 1, 1))
+	_, err := ask(t, c, "PUT", "/0", "a", 1)
+	require.NoError(t, err)
+	require.NoError(t, <-waited)
 }
 
 // TestWorkIsDoneOnceAndInOrder: an answer that was lost can be had again, and no message is left
@@ -141,7 +174,7 @@ func TestWorkIsDoneOnceAndInOrder(t *testing.T) {
 	assert.Empty(t, answer)
 	var out bytes.Buffer
 	require.NoError(t, awaitCheck(t.Context(), c, 0, &out))
-	assert.Contains(t, out.String(), "orders   0           2      0      2        b\n2 messages are done")
+	assert.Contains(t, out.String(), "orders   0           2      0      2        0         b\n2 messages are done")
 }
 
 func TestMalformedRequestsAreRefused(t *testing.T) {

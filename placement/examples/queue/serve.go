@@ -188,19 +188,24 @@ func (s *server) finish(w http.ResponseWriter, r *http.Request, k key, p *partit
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// fence returns the caller, or refuses the request: the partition has had an owner with a higher
-// epoch, so this one has lost it.
+// fence returns the caller, or refuses the request, and records that: the partition has had an owner
+// with a higher epoch, so this one has lost it.
 func (s *server) fence(w http.ResponseWriter, r *http.Request, k key, p *partition) (owner record, ok bool) {
 	epoch, err := strconv.ParseInt(r.URL.Query().Get("epoch"), 10, 64)
 	if err != nil {
 		http.Error(w, "the epoch must be a number", http.StatusBadRequest)
 		return record{}, false
 	}
+	owner = record{Queue: k.queue, Partition: k.partition, Epoch: epoch, Worker: r.URL.Query().Get("worker")}
 	if epoch < p.epoch {
+		owner.Event, owner.Offset, owner.Highest = refused, p.done, p.epoch
+		if !s.store(w, p, owner) {
+			return record{}, false
+		}
 		http.Error(w, fmt.Sprintf("epoch %d is lower than %d: another worker owns partition %d of %s", epoch, p.epoch, k.partition, k.queue), http.StatusConflict)
 		return record{}, false
 	}
-	return record{Queue: k.queue, Partition: k.partition, Epoch: epoch, Worker: r.URL.Query().Get("worker")}, true
+	return owner, true
 }
 
 // serveLog answers with all of the log that is complete.

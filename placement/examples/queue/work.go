@@ -27,6 +27,7 @@ const (
 // work works on the partition of a vreplica until ctx ends. It is ready once the queue has accepted
 // its epoch. With any error it ends, and the agent starts it again.
 func work(ctx context.Context, c *client, took time.Duration, stdout io.Writer) error {
+	// The queue serves one kind in one namespace. Elsewhere, both belong to the key of the epochs.
 	path := "/queues/" + url.PathEscape(os.Getenv("PLACEMENT_NAME")) + "/" + os.Getenv("PLACEMENT_INDEX")
 	owner := "?" + url.Values{"epoch": {os.Getenv("PLACEMENT_EPOCH")}, "worker": {fmt.Sprintf("%s/%d", os.Getenv("POD_NAME"), os.Getpid())}}.Encode()
 	isReady := false
