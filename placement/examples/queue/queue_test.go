@@ -249,7 +249,7 @@ func TestWorkerEndsWhenItsPartitionIsTaken(t *testing.T) {
 	_, err := ask(t, c, "GET", "", "b", 6)
 	require.NoError(t, err)
 	require.ErrorContains(t, <-ended, "another worker owns partition 0")
-	assert.Equal(t, "ready\n", out.String())
+	assert.Equal(t, "working on partition 0 of orders with epoch 5\nready\n", out.String())
 
 	require.NoError(t, add(t.Context(), c, "orders", 1, 1))
 	require.ErrorContains(t, awaitCheck(t.Context(), c, time.Nanosecond, io.Discard), "1 messages are not done")

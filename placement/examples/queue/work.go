@@ -28,8 +28,9 @@ const (
 // its epoch. With any error it ends, and the agent starts it again.
 func work(ctx context.Context, c *client, took time.Duration, stdout io.Writer) error {
 	// The queue serves one kind in one namespace. Elsewhere, both belong to the key of the epochs.
-	path := "/queues/" + url.PathEscape(os.Getenv("PLACEMENT_NAME")) + "/" + os.Getenv("PLACEMENT_INDEX")
-	owner := "?" + url.Values{"epoch": {os.Getenv("PLACEMENT_EPOCH")}, "worker": {fmt.Sprintf("%s/%d", os.Getenv("POD_NAME"), os.Getpid())}}.Encode()
+	name, index, epoch := os.Getenv("PLACEMENT_NAME"), os.Getenv("PLACEMENT_INDEX"), os.Getenv("PLACEMENT_EPOCH")
+	path := "/queues/" + url.PathEscape(name) + "/" + index
+	owner := "?" + url.Values{"epoch": {epoch}, "worker": {fmt.Sprintf("%s/%d", os.Getenv("POD_NAME"), os.Getpid())}}.Encode()
 	isReady := false
 	for ctx.Err() == nil {
 		answer, err := c.do(ctx, http.MethodGet, path+owner, nil)
@@ -38,7 +39,7 @@ func work(ctx context.Context, c *client, took time.Duration, stdout io.Writer) 
 		}
 		if !isReady {
 			isReady = true
-			_, _ = fmt.Fprintln(stdout, ready)
+			_, _ = fmt.Fprintf(stdout, "working on partition %s of %s with epoch %s\n%s\n", index, name, epoch, ready)
 		}
 		if len(answer) == 0 {
 			pause(ctx, idlePeriod)
