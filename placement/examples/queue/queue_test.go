@@ -177,6 +177,29 @@ func TestWorkIsDoneOnceAndInOrder(t *testing.T) {
 	assert.Contains(t, out.String(), "orders   0           2      0      2        0         b\n2 messages are done")
 }
 
+// TestASlowClientHoldsUpNoOther: others are served while it sends its messages.
+func TestASlowClientHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	c, _ := start(t, t.TempDir())
+	body, slow := io.Pipe()
+	sent := make(chan error, 1)
+	go func() {
+		_, err := c.do(t.Context(), "POST", "/queues/orders/0", body)
+		sent <- err
+	}()
+	const lines = 1 << 13 // more than the client buffers, so that the server has got the request
+	_, err := io.WriteString(slow, strings.Repeat("a slow message\n", lines))
+	require.NoError(t, err)
+	answer, err := ask(t, c, "GET", "", "a", 1)
+	require.NoError(t, err)
+	assert.Empty(t, answer, "the messages are not complete")
+	require.NoError(t, slow.Close())
+	require.NoError(t, <-sent)
+	answer, err = ask(t, c, "GET", "", "a", 1)
+	require.NoError(t, err)
+	assert.Contains(t, answer, "a slow message")
+}
+
 func TestMalformedRequestsAreRefused(t *testing.T) {
 	t.Parallel()
 	c, _ := start(t, t.TempDir())
