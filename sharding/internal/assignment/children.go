@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"sync"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,12 +12,6 @@ import (
 
 	"nodekeeper.dev/internal/daemon/signal"
 )
-
-// gatherTime is the minimum time between the beginnings of two batches, unless the second one has
-// as many objects as may wait: half of those in hand-over, so that the shards continue to release
-// the others meanwhile. A list reads the children of all shards, so its costs grow with the ring.
-// An object that moves alone does not wait.
-const gatherTime = 500 * time.Millisecond
 
 // children moves the children of main objects before the main objects themselves. Pending moves are
 // batched: one list per resource finds the children of all of them. It lists the children of all
@@ -68,39 +61,14 @@ func (c *children) add(m move) {
 
 // run moves children until ctx ends.
 func (c *children) run(ctx context.Context) {
-	next := time.Now()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-c.wake:
 		}
-		c.gather(ctx, next)
-		next = time.Now().Add(gatherTime)
 		c.move(ctx, c.take())
 	}
-}
-
-// gather waits until the next batch may begin, or has enough objects.
-func (c *children) gather(ctx context.Context, next time.Time) {
-	timer := time.NewTimer(time.Until(next))
-	defer timer.Stop()
-	for enough := int(c.of.current().ring.Spec.Handover.MaxConcurrentMoves) / 2; c.pending() < enough; {
-		select {
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-			return
-		case <-c.wake:
-		}
-	}
-}
-
-// pending returns the number of moves that wait.
-func (c *children) pending() int {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return len(c.waiting)
 }
 
 // take removes and returns the pending moves.
