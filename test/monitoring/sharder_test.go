@@ -72,6 +72,30 @@ var changesOfSharder = map[string]map[string]string{
 	"SharderCertificateExpires": {`sharder_webhook_certificate_expiry_timestamp_seconds{pod="s1"}`: "260000+0x180"},
 }
 
+// TestFenceOfSomeAPIServersRaisesAnAlert: each dry run reaches one of several API servers, not all of
+// which apply the fence.
+func TestFenceOfSomeAPIServersRaisesAnAlert(t *testing.T) {
+	series := maps.Clone(healthySharder)
+	maps.Copy(series, map[string]string{
+		`sharder_ring_condition{pod="s0",ring="web",condition="FenceInstalled",reason="Installed"}`:        "1+0x59" + strings.Repeat(" stale _ 1", 40),
+		`sharder_ring_condition{pod="s0",ring="web",condition="FenceInstalled",reason="FenceUnsupported"}`: "_x60" + strings.Repeat(" 0 0 stale", 40),
+	})
+	all := sharder.firing(t, series)
+	assert.Empty(t, all[60])
+	for _, names := range all[70:] {
+		assert.Equal(t, []string{"FenceNotInstalled"}, names)
+	}
+}
+
+// TestFenceThatFailsOnceRaisesNoAlert: one check of the fence fails.
+func TestFenceThatFailsOnceRaisesNoAlert(t *testing.T) {
+	series := maps.Clone(healthySharder)
+	series[`sharder_ring_condition{pod="s0",ring="web",condition="FenceInstalled",reason="FenceUnsupported"}`] = "_x60 0 stale"
+	for minute, names := range sharder.firing(t, series) {
+		assert.Empty(t, names, "in minute %d", minute)
+	}
+}
+
 // TestSharderWithoutScrapesIsMissing: the rest of the series is gone, too.
 func TestSharderWithoutScrapesIsMissing(t *testing.T) {
 	all := sharder.firing(t, map[string]string{`nodekeeper_build_info{program="sharder",pod="s0"}`: "1+0x60 stale _x119"})
