@@ -166,9 +166,9 @@ type Wanted struct {
 //
 // The patch is conditional on the UID and the revision that were read. If the Node has changed
 // since readAt, when the read began, a second patch follows, unless that was too long ago, or the
-// patch would be too long. It is
-// conditional on what it replaces, and on the marker, which another restore would have changed.
-// Otherwise no Node could be restored whose status changes faster than it is read and written.
+// patch would be too long. It is conditional on what it replaces, and on the marker, which another
+// restore would have changed. Otherwise no Node could be restored whose status changes faster than
+// it is read and written.
 func (n *Nodes) Relabel(ctx context.Context, read *nodeview.Node, wanted Wanted, readAt time.Time) (*nodeview.Node, error) {
 	return n.relabel(ctx, read, wanted, readAt)
 }
@@ -189,11 +189,12 @@ func (n *Nodes) relabel(ctx context.Context, read *nodeview.Node, wanted Wanted,
 	c := changesFor(read, wanted)
 	after := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: read.Name}}
 	err := n.patch(ctx, after, c.ifUnchanged(read), options...)
-	second, deadline := c.ifSame(read), readAt.Add(maxAge)
-	if apierrors.IsConflict(err) && len(second) <= maxOperations && time.Now().Before(deadline) {
-		within, cancel := context.WithDeadline(ctx, deadline)
-		defer cancel()
-		err = n.patch(within, after, second, options...)
+	if deadline := readAt.Add(maxAge); apierrors.IsConflict(err) && time.Now().Before(deadline) {
+		if second := c.ifSame(read); len(second) <= maxOperations {
+			within, cancel := context.WithDeadline(ctx, deadline)
+			defer cancel()
+			err = n.patch(within, after, second, options...)
+		}
 	}
 	if err != nil {
 		return nil, staleOr(err)
@@ -226,25 +227,45 @@ func staleOr(err error) error {
 }
 
 // Refused reports whether the API server or an admission plugin rejected the content of a request,
-// so that a retry alone does not help.
+// so that a retry alone does not help. See LacksRight for requests that are refused because of their
+// sender.
 func Refused(err error) bool {
-	var status apierrors.APIStatus // an interface without Error, so errors.AsType does not accept it
-	if !errors.As(err, &status) {
+	status, ok := statusOf(err)
+	if !ok || LacksRight(err) {
 		return false
 	}
-	code := status.Status().Code
-	return code >= http.StatusBadRequest && code < http.StatusInternalServerError && code != http.StatusTooManyRequests
+	return status.Code >= http.StatusBadRequest && status.Code < http.StatusInternalServerError && status.Code != http.StatusTooManyRequests
 }
 
 // LacksRight reports whether the API server refused a request because of its sender, whatever its
-// content: the credentials are not valid, or a right is missing. The answer to a missing right is
-// like that of an admission plugin, but for its text (forbiddenMessage in
-// k8s.io/apiserver/pkg/endpoints/handlers/responsewriters/errors.go).
+// content: the credentials are not valid, or a right is missing. The answer to a missing right
+// differs from that of an admission plugin only in its text (forbiddenMessage in
+// k8s.io/apiserver/pkg/endpoints/handlers/responsewriters/errors.go). An admission webhook may pass
+// on such an answer to a request of its own.
 func LacksRight(err error) bool {
+	status, ok := statusOf(err)
+	if !ok || isOfWebhook(status) {
+		return false
+	}
 	if apierrors.IsUnauthorized(err) {
 		return true
 	}
-	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), `is forbidden: User "`) && strings.Contains(err.Error(), `" cannot `)
+	return apierrors.IsForbidden(err) && strings.Contains(status.Message, `is forbidden: User "`) && strings.Contains(status.Message, `" cannot `)
+}
+
+// statusOf returns the answer of the API server in an error, if there is one.
+func statusOf(err error) (status metav1.Status, ok bool) {
+	var answer apierrors.APIStatus // an interface without Error, so errors.AsType does not accept it
+	if !errors.As(err, &answer) {
+		return status, false
+	}
+	return answer.Status(), true
+}
+
+// isOfWebhook reports whether an admission webhook refused the request: the API server adds its name
+// to the message (ToStatusErr in k8s.io/apiserver/pkg/admission/plugin/webhook/errors).
+func isOfWebhook(status metav1.Status) bool {
+	return strings.HasPrefix(status.Message, "admission webhook ")
 }
 
 // RefusedToNodekeeper reports whether nodekeeper's own admission policies rejected a request: a

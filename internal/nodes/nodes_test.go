@@ -321,6 +321,15 @@ func TestMissingRightIsNoRefusedContent(t *testing.T) {
 	assert.True(t, nodes.LacksRight(fmt.Errorf("changing: %w", apierrors.NewUnauthorized("the token has expired"))))
 	assert.False(t, nodes.LacksRight(apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "n", errors.New("by policy"))))
 	assert.False(t, nodes.LacksRight(nil))
+	for code, reason := range map[int32]metav1.StatusReason{403: metav1.StatusReasonForbidden, 401: metav1.StatusReasonUnauthorized} {
+		// The API server answers so if a webhook returns admission.Denied(err.Error()).
+		relayed := &apierrors.StatusError{ErrStatus: metav1.Status{
+			Code: code, Reason: reason,
+			Message: `admission webhook "w.example.com" denied the request: pods "x" is forbidden: User "system:serviceaccount:w:w" cannot get resource "pods" in API group "" in the namespace "w"`,
+		}}
+		assert.False(t, nodes.LacksRight(fmt.Errorf("changing: %w", relayed)), "it is a right of the webhook")
+		assert.True(t, nodes.Refused(relayed))
+	}
 }
 
 func TestRefusedMeansRejectedContent(t *testing.T) {
@@ -332,6 +341,8 @@ func TestRefusedMeansRejectedContent(t *testing.T) {
 		{apierrors.NewForbidden(resource, "n", errors.New("by policy")), true},
 		{apierrors.NewInvalid(schema.GroupKind{Kind: "Node"}, "n", nil), true},
 		{fmt.Errorf("changing: %w", apierrors.NewBadRequest("no")), true},
+		{apierrors.NewForbidden(resource, "n", errors.New(`User "a" cannot patch resource "nodes" in API group "" at the cluster scope`)), false},
+		{apierrors.NewUnauthorized("the token has expired"), false},
 		{apierrors.NewTooManyRequests("later", 1), false},
 		{apierrors.NewInternalError(errors.New("a webhook is away")), false},
 		{apierrors.NewServiceUnavailable("starting"), false},

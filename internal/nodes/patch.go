@@ -2,8 +2,6 @@ package nodes
 
 import (
 	"encoding/json"
-	"errors"
-	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -64,15 +62,13 @@ func (p *jsonPatch) replace(path string, from, to *string) {
 
 // isTestFailed reports whether a JSON patch does not fit the object. Like invalid content, that is
 // answered by 422 Unprocessable Entity, but without a cause (applyJSPatch in
-// k8s.io/apiserver/pkg/endpoints/handlers/patch.go). An admission webhook may answer so, too, but the
-// API server adds its name (ToStatusErr in k8s.io/apiserver/pkg/admission/plugin/webhook/errors).
+// k8s.io/apiserver/pkg/endpoints/handlers/patch.go). An admission webhook may answer so, too.
 func isTestFailed(err error) bool {
-	var status apierrors.APIStatus
-	if !apierrors.IsInvalid(err) || !errors.As(err, &status) || strings.HasPrefix(status.Status().Message, "admission webhook ") {
+	status, ok := statusOf(err)
+	if !ok || !apierrors.IsInvalid(err) || isOfWebhook(status) {
 		return false
 	}
-	details := status.Status().Details
-	return details == nil || len(details.Causes) == 0
+	return status.Details == nil || len(status.Details.Causes) == 0
 }
 
 func orNull(value string) any {

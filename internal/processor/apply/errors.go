@@ -7,7 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// RefusedError means that the API server or an admission plugin refused a restore.
+// RefusedError means that the API server or an admission plugin refused a restore, because of its
+// content or of its sender.
 type RefusedError struct {
 	Node string
 	UID  types.UID

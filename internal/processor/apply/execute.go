@@ -121,7 +121,7 @@ func (a *Applier) open(ctx context.Context, t txn.Transaction, step preserve.Ste
 func (a *Applier) relabel(ctx context.Context, t txn.Transaction, step preserve.Step, wanted nodes.Wanted, v *view) error {
 	began := time.Now()
 	node, err := a.Nodes.Relabel(ctx, v.node, wanted, v.readAt)
-	if nodes.Refused(err) {
+	if nodes.Refused(err) || nodes.LacksRight(err) {
 		return &RefusedError{Node: t.Node, UID: t.UID, Err: err}
 	}
 	if err != nil {

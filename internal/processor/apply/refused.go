@@ -17,8 +17,8 @@ import (
 )
 
 // setAside withholds labels that the API server has refused to set, so that the others can be
-// restored. It returns the refusal if it is not about the labels. A missing right is not, also if it is
-// there during some of the dry runs.
+// restored. It returns the refusal if it is not about the labels. A missing right is not about the
+// labels, even if it is missing only during some of the dry runs.
 func (a *Applier) setAside(ctx context.Context, t txn.Transaction, wanted nodes.Wanted, v *view, refusal *RefusedError) error {
 	if nodes.LacksRight(refusal) {
 		return refusal
@@ -76,7 +76,7 @@ func (a *Applier) refused(ctx context.Context, wanted nodes.Wanted, v *view, ref
 	try := func(accepted, more []string) (refusal, err error) {
 		some := withOnly(wanted.Labels, v.node.Labels, changed, slices.Concat(accepted, more))
 		err = a.Nodes.TryRelabel(ctx, v.node, nodes.Wanted{Labels: some, Marker: wanted.Marker}, v.readAt)
-		if nodes.Refused(err) && !nodes.LacksRight(err) {
+		if nodes.Refused(err) {
 			return err, nil
 		}
 		return nil, err

@@ -147,7 +147,7 @@ func (r *Remover) recheck(ctx context.Context, read records.Stored, floor record
 		if _, away, last = r.away(ctx, floor.Node); last == nil && !away {
 			outcome, last = r.restore(ctx, read, floor)
 		}
-		return last == nil || nodes.Refused(last) && !nodes.LacksRight(last), nil
+		return last == nil || nodes.Refused(last), nil
 	})
 	if err = cmp.Or(last, err); err != nil {
 		return outcome, fmt.Errorf("rechecking node %q: %w", floor.Node, err)
