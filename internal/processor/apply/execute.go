@@ -34,18 +34,20 @@ func (a *Applier) execute(ctx context.Context, steps []preserve.Step, r *run) (e
 			r.settled += step.Settles()
 			return nil
 		}
+		a.report(ctx, r.queue[r.settled:], step) // before an error: the next attempt plans nothing more
 		// The webhook or an interrupted attempt may have set the labels.
 		if err := a.giveBack(ctx, r.queue[r.settled], &r.view); err != nil {
 			return err
 		}
-		a.report(ctx, r, step)
+		r.settled += step.Settles()
 	}
 	return nil
 }
 
-// report passes the transactions of a step without a restore to the observer. All saves of a step
-// are one write: only the one that changed the labels, if any, is reported as a save.
-func (a *Applier) report(ctx context.Context, r *run, step preserve.Step) {
+// report passes the transactions of a step without a restore, which the queue begins with, to the
+// observer. All saves of a step are one write: only the one that changed the labels, if any, is
+// reported as a save.
+func (a *Applier) report(ctx context.Context, queue []txn.Transaction, step preserve.Step) {
 	reported := -1
 	for i, d := range step.Decisions {
 		if d.Action == preserve.Save && !d.Again && (reported < 0 || !d.IsNote() || step.Decisions[reported].IsNote()) {
@@ -53,7 +55,7 @@ func (a *Applier) report(ctx context.Context, r *run, step preserve.Step) {
 		}
 	}
 	for i, d := range step.Decisions {
-		t := r.queue[r.settled]
+		t := queue[0]
 		for _, held := range d.Held {
 			a.Observer.Withheld(ctx, t, held)
 		}
@@ -67,7 +69,7 @@ func (a *Applier) report(ctx context.Context, r *run, step preserve.Step) {
 			d = preserve.Decision{Reason: preserve.Superseded}
 		}
 		a.Observer.Applied(ctx, t, d, nil)
-		r.settled++
+		queue = queue[1:]
 	}
 }
 

@@ -67,9 +67,13 @@ func TestInterruptedRestoreGivesLabelsBack(t *testing.T) {
 	}
 }
 
-// What the API server refuses because it is busy or shutting down is given back once it is not.
+// What the API server refuses for reasons that hold up all transactions is given back afterwards.
 func TestLabelsAreGivenBackAfterAnOverload(t *testing.T) {
-	for name, overload := range map[string]error{"busy": apierrors.NewTooManyRequests("later", 1), "shutting down": apierrors.NewServiceUnavailable("later")} {
+	for name, overload := range map[string]error{
+		"busy":          apierrors.NewTooManyRequests("later", 1),
+		"shutting down": apierrors.NewServiceUnavailable("later"),
+		"token expired": apierrors.NewUnauthorized("the token has expired"),
+	} {
 		c, added := returnedTo()
 		c.before = func(call string) error {
 			if call == "give back" && c.count(call) < 4 {
@@ -91,7 +95,7 @@ func TestLabelsAreGivenBackAfterAnOverload(t *testing.T) {
 
 func TestRestoreIsNotedEvenIfNothingCanBeGivenBack(t *testing.T) {
 	forbidden := apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "node-1", errors.New("managedFields are guarded"))
-	for name, err := range map[string]error{"refused": forbidden, "the node keeps changing": nodes.ErrStale, "a webhook is down": apierrors.NewInternalError(errors.New("failed calling webhook")), "unreadable": fieldmanagers.ErrUnreadable} {
+	for name, err := range map[string]error{"refused": forbidden, "the node keeps changing": nodes.ErrStale, "a webhook is down": apierrors.NewInternalError(errors.New("failed calling webhook")), "a webhook is slow": apierrors.NewTimeoutError("the request did not complete", 1), "unreadable": fieldmanagers.ErrUnreadable} {
 		c, added := returnedTo()
 		c.before = func(call string) error {
 			if call == "give back" {
@@ -105,4 +109,27 @@ func TestRestoreIsNotedEvenIfNothingCanBeGivenBack(t *testing.T) {
 		assert.Equal(t, 1, c.count("give back"), name)
 		assert.Equal(t, 1, len(c.stale)+len(c.notGivenBack), name)
 	}
+}
+
+// The next attempt has nothing left to save, so it would not report that.
+func TestSaveIsReportedEvenIfLabelsAreGivenBackLater(t *testing.T) {
+	c := returned()
+	c.now, c.node.UID, c.node.Revision = "40", "a", revision.MustParse("35")
+	c.node.Labels = set{"rack": "r7"}
+	c.keep(record.Record{Node: "node-1", Labels: set{"rack": "r7"}, Revision: revision.MustParse("50"), Source: "a", Owners: byArgoCD})
+	c.before = func(call string) error {
+		if call == "give back" && c.count(call) == 1 {
+			return apierrors.NewTooManyRequests("later", 1)
+		}
+		return nil
+	}
+	updated := event(txn.Updated, "a", "30", set{"rack": "r7"})
+	settled, err := c.apply(t, updated)
+	require.Error(t, err)
+	assert.Zero(t, settled, "the transaction is kept for the next attempt")
+	assert.Equal(t, []string{"30"}, c.renewed)
+	c.before = nil
+	c.mustApply(t, updated)
+	assert.Equal(t, 2, c.count("give back"))
+	assert.Equal(t, []string{"30"}, c.renewed)
 }
