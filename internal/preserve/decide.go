@@ -231,7 +231,7 @@ func decideRestore(t txn.Transaction, r record.Record, n *nodeview.Node, policy 
 	case n == nil || n.UID != t.UID:
 		return nothing("that incarnation is gone")
 	case isSourceOrRestored(r, n.UID):
-		return decideRestored(r, n, policy)
+		return decideWithheld(r, n, policy)
 	case n.Marker == r.Revision.String():
 		return decideNote(t, r, n, policy, "the restore was done but not noted")
 	case restoredFrom(n).After(r.Revision) && !t.IsRequest():

@@ -13,10 +13,10 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// decideRestored decides about an Added transaction of an incarnation that already has its labels: it
+// decideWithheld decides about an Added transaction of an incarnation that already has its labels: it
 // may still get withheld labels. A Node that is no longer selected gets none, and its withheld
 // labels keep waiting.
-func decideRestored(r record.Record, n *nodeview.Node, p labels.Policy) Decision {
+func decideWithheld(r record.Record, n *nodeview.Node, p labels.Policy) Decision {
 	if n.Unselected {
 		return nothing("this incarnation has its labels and is not selected")
 	}

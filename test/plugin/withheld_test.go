@@ -167,7 +167,7 @@ func TestImportReplacesTheMachineOfWithheldLabels(t *testing.T) {
 	assert.Equal(t, "new-board", e.record(t, "node-1").Withheld[0].Identity.SystemUUID)
 }
 
-// TestImportGivesRestrictedLabelsToTheName checks that imported labels count as given by hand, as
+// TestImportGivesRestrictedLabelsToTheName checks that imported labels count as set by hand, as
 // documented, even if the record already has these labels from a machine.
 func TestImportGivesRestrictedLabelsToTheName(t *testing.T) {
 	t.Parallel()

@@ -104,7 +104,7 @@ func (h *Requests) Settled(ctx context.Context, n *inspect.Node) (*inspect.Node,
 // Of returns the request for a node.
 func (h *Requests) Of(n *inspect.Node, name string) (Request, error) {
 	switch {
-	case n == nil || !n.Exists():
+	case n == nil || !n.Found():
 		return Request{}, fmt.Errorf("node %q not found, and no labels are saved for it: see kubectl nodekeeper list", name)
 	case n.Live == nil:
 		return Request{}, fmt.Errorf("node %q is away, so it is not %s now: its saved labels are restored when it returns, see kubectl nodekeeper show %s", name, h.Done, name)

@@ -69,7 +69,7 @@ func (e *Edit) settled(ctx context.Context, name string) (n *inspect.Node, err e
 		switch {
 		case err != nil:
 			return false, err
-		case !n.Exists():
+		case !n.Found():
 			return false, fmt.Errorf("node %q not found, and no labels are saved for it: see kubectl nodekeeper list", name)
 		case n.Live != nil:
 			return false, fmt.Errorf("node %q exists: change its labels with kubectl label node %s", name, name)

@@ -81,7 +81,7 @@ func (p *plugin) pending(ctx context.Context, out *output.Flags, args []string) 
 // node that has waited longest first.
 func (c *cluster) pendingOf(ctx context.Context, names []string, policy func(node string) labels.Policy) ([]shownPending, error) {
 	if len(names) == 1 {
-		n, err := c.existingNode(ctx, names[0])
+		n, err := c.findNode(ctx, names[0])
 		if err != nil {
 			return nil, err
 		}

@@ -161,7 +161,7 @@ func (r *shownRecord) writeSaved(w io.Writer) {
 }
 
 // look connects, and reads the node in args and the settings of the servers. It returns an error if
-// the node is not known.
+// there is nothing of the node.
 func (p *plugin) look(ctx context.Context, args []string) (*cluster, *serving, *inspect.Node, error) {
 	c, names, err := p.connectFor(args)
 	if err != nil {
@@ -171,17 +171,17 @@ func (p *plugin) look(ctx context.Context, args []string) (*cluster, *serving, *
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	n, err := c.existingNode(ctx, names[0])
+	n, err := c.findNode(ctx, names[0])
 	return c, servers, n, err
 }
 
-// existingNode reads a node, and returns an error if nothing exists under its name.
-func (c *cluster) existingNode(ctx context.Context, name string) (*inspect.Node, error) {
+// findNode reads a node, and returns an error if there is nothing of it.
+func (c *cluster) findNode(ctx context.Context, name string) (*inspect.Node, error) {
 	n, err := c.Node(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	if !n.Exists() {
+	if !n.Found() {
 		return nil, fmt.Errorf("node %q not found, and no labels are saved for it: see kubectl nodekeeper list", name)
 	}
 	return n, nil
@@ -336,7 +336,7 @@ func (r *shownRecord) write(line output.LineFunc, now time.Time) {
 	line("Record", "version %s, saved %s ago", r.Version, output.AgeOf(r.SavedAt, now))
 	source := "uid " + r.Source
 	if r.Source == "" {
-		source = "no incarnation: they were given by hand"
+		source = "no incarnation: they were set by hand"
 	}
 	line("  From", "%s", source)
 	if r.RestoredUID != "" {

@@ -47,7 +47,7 @@ type comparedLabel struct {
 // Node implements [ui.Source].
 func (s *uiSource) Node(ctx context.Context, name string) (any, error) {
 	if _, err := nodeNames([]string{name}); err != nil {
-		return nil, ui.ErrUnknownNode
+		return nil, ui.ErrNodeNotFound
 	}
 	c := *s.cluster // a copy, as serve sets the views
 	servers, err := s.plugin.serve(ctx, &c, false)
@@ -58,8 +58,8 @@ func (s *uiSource) Node(ctx context.Context, name string) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !n.Exists() {
-		return nil, ui.ErrUnknownNode
+	if !n.Found() {
+		return nil, ui.ErrNodeNotFound
 	}
 	policy := servers.policy(name)
 	story, err := c.Story(ctx, n, policy)

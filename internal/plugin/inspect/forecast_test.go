@@ -89,7 +89,7 @@ func TestForecastAfterTheDatastoreWasReplaced(t *testing.T) {
 func TestForecastGoesByTheFloor(t *testing.T) {
 	floor := preserve.Forgotten("node-1", nil, revision.MustParse("20"))
 	n := inspect.Node{Name: "node-1", Saved: inspect.ParseSaved(floor.ConfigMap("ns"))}
-	assert.False(t, n.Exists(), "nothing is left of a forgotten node")
+	assert.False(t, n.Found(), "nothing is left of a forgotten node")
 	end := txn.Transaction{Type: txn.Deleted, Node: "node-1", UID: "first", Revision: revision.MustParse("12")}
 	next := txn.Transaction{Type: txn.Updated, Node: "node-1", UID: "next", Revision: revision.MustParse("21")}
 	decisions := n.Forecast(labels.Policy{Mode: labels.Replace}, end, next)

@@ -116,9 +116,9 @@ func (n *Node) check(now revision.Revision) {
 	n.Pending = queue.EarlierFirst(n.Pending, func(p Pending) bool { return p.Revision.After(now) })
 }
 
-// Exists reports whether there is a Node of this name, or a record or transactions of it. A floor
+// Found reports whether there is a Node of this name, or a record or transactions of it. A floor
 // does not count.
-func (n *Node) Exists() bool { return n.Live != nil || n.Saved.Object != nil || len(n.Pending) > 0 }
+func (n *Node) Found() bool { return n.Live != nil || n.Saved.Object != nil || len(n.Pending) > 0 }
 
 // State returns the state of the node.
 func (n *Node) State() State {
@@ -159,7 +159,7 @@ func (c *Cluster) liveNodes(ctx context.Context, keep func(name string) bool) (m
 }
 
 // Every reads all nodes for which keep is true, by a few lists instead of three requests per node.
-// It omits nodes that are not known: see [Node.Known].
+// It omits nodes of which there is nothing, see [Node.Found].
 func (c *Cluster) Every(ctx context.Context, keep func(name string) bool) (map[string]*Node, error) {
 	found := map[string]*Node{}
 	get := func(name string) *Node {

@@ -24,8 +24,8 @@ var assets embed.FS
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
-// ErrUnknownNode is returned by a [Source] for a name without a Node, record or transactions.
-var ErrUnknownNode = errors.New("node not found, and no labels are saved for it")
+// ErrNodeNotFound is returned by a [Source] for a name without a Node, record or transactions.
+var ErrNodeNotFound = errors.New("node not found, and no labels are saved for it")
 
 // Source provides data that the journal does not have.
 type Source interface {
@@ -212,7 +212,7 @@ func (s *Server) node(w http.ResponseWriter, r *http.Request) {
 	found, err := s.details.of(r.Context(), r.URL.Query().Get("name"))
 	s.limit(w) // the read has used up some of the time
 	switch {
-	case errors.Is(err, ErrUnknownNode):
+	case errors.Is(err, ErrNodeNotFound):
 		refuse(w, http.StatusNotFound, err.Error())
 	case err != nil:
 		refuse(w, http.StatusBadGateway, err.Error())

@@ -39,7 +39,7 @@ func (s *source) Node(_ context.Context, name string) (any, error) {
 		<-s.blocked
 	}
 	if name != "node-1" {
-		return nil, ui.ErrUnknownNode
+		return nil, ui.ErrNodeNotFound
 	}
 	return map[string]any{"name": name, "read": n}, nil
 }
@@ -263,7 +263,7 @@ func TestNodesAndSelectors(t *testing.T) {
 		return answer.Body.String()
 	}
 	assert.JSONEq(t, `{"name":"node-1","read":1}`, body("/api/node?name=node-1", http.StatusOK))
-	assert.Contains(t, body("/api/node?name=node-2", http.StatusNotFound), ui.ErrUnknownNode.Error())
+	assert.Contains(t, body("/api/node?name=node-2", http.StatusNotFound), ui.ErrNodeNotFound.Error())
 	assert.JSONEq(t, `{"names":["node-1"]}`, body("/api/matching?selector=rack%3Dr7", http.StatusOK))
 	assert.JSONEq(t, `{"names":[]}`, body("/api/matching?selector=rack%3Dr8", http.StatusOK))
 	assert.Contains(t, body("/api/matching?selector=a%3Db%3Dc", http.StatusOK), "problem")

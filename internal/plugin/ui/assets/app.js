@@ -541,7 +541,7 @@ function showDetail(n) {
   if (n.node && n.node.gatedSince) fact('Gated', when(n.node.gatedSince, 'for '));
   if (n.awaySince) fact('Away', when(n.awaySince, 'for '));
   if (n.record) fact('Record', 'version ', h('code', {}, n.record.version), n.record.savedAt ? when(n.record.savedAt, ', saved ', ' ago') : '');
-  if (n.record) fact('From', n.record.source ? 'uid ' : 'no incarnation: given by hand', n.record.source ? h('code', {}, n.record.source) : '');
+  if (n.record) fact('From', n.record.source ? 'uid ' : 'no incarnation: set by hand', n.record.source ? h('code', {}, n.record.source) : '');
   const scrolled = $('detail-body').scrollTop;
   $('detail-body').replaceChildren(
     h('p', {}, n.summary), ...n.notes.map((t) => h('p', { class: 'note' }, t)), n.problem ? h('p', { class: 'warning' }, n.problem) : '',
