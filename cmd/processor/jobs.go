@@ -43,7 +43,7 @@ func newJobs(mgr manager.Manager, o *options, policy labels.Policy, clock *shard
 	}
 	j := &jobs{
 		client:   c,
-		nodes:    &nodes.Nodes{Client: c, View: o.View, Clock: clock.Now},
+		nodes:    &nodes.Nodes{Client: c, View: o.View, Clock: nodes.OrLocal(clock.Now)},
 		records:  &records.Records{Client: c, Cache: mgr.GetCache(), Namespace: o.MetadataNamespace},
 		queue:    &queue.Queue{Client: c, Namespace: o.TransactionNamespace},
 		index:    queue.NewIndex(),

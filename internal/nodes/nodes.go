@@ -34,8 +34,8 @@ type Nodes struct {
 	Client client.Client
 	// View is applied to every Node that is read, except by Each.
 	View nodeview.View
-	// Clock returns the API server's time at a local time, or zero if it is unknown. The age of a Node
-	// counts by it, because the API server sets the time of creation. Nil means that the clocks agree.
+	// Clock returns the API server's time at a local time, see [OrLocal]. The age of a Node is measured
+	// by it, because the API server sets the time of creation. Nil means that the clocks agree.
 	Clock func(local time.Time) time.Time
 }
 
@@ -61,13 +61,18 @@ func (n *Nodes) Get(ctx context.Context, name string) (*nodeview.Node, error) {
 	return n.View.OfWhole(whole, n.time()), nil
 }
 
-// time returns the API server's time, or the local time if that is unknown.
+// OrLocal returns a clock that is the local one while the given one returns zero, as the API server's
+// time is unknown until its first answer.
+func OrLocal(clock func(local time.Time) time.Time) func(local time.Time) time.Time {
+	return func(local time.Time) time.Time { return cmp.Or(clock(local), local) }
+}
+
+// time returns the API server's time.
 func (n *Nodes) time() time.Time {
-	local := time.Now()
 	if n.Clock == nil {
-		return local
+		return time.Now()
 	}
-	return cmp.Or(n.Clock(local), local)
+	return n.Clock(time.Now())
 }
 
 // GetMetadata is like Get, but reads much less: the Node is not whole, see [nodeview.Node].
@@ -115,13 +120,13 @@ func (n *Nodes) Now(ctx context.Context) (revision.Revision, error) {
 }
 
 // ConfirmEvent returns an error unless a live read of the node is consistent with the event that t
-// records, see [txn.Happened]. If it is not, rewound receives the proof that the cluster was rewound,
-// and returns the error.
+// records, see [txn.Happened]. If it is not, reportRewind receives the proof that the cluster was
+// rewound, and returns the error.
 //
 // An existing Node is sufficient evidence: its revision is not after the revision of all Nodes, and
 // the successor of an incarnation is newer than every state of it. Only if the node is gone, a list
 // is needed, which always returns the revision of all Nodes.
-func (n *Nodes) ConfirmEvent(ctx context.Context, t txn.Transaction, rewound func(proof string) error) error {
+func (n *Nodes) ConfirmEvent(ctx context.Context, t txn.Transaction, reportRewind func(proof string) error) error {
 	var now revision.Revision
 	live, err := n.GetMetadata(ctx, t.Node)
 	if live != nil {
@@ -135,7 +140,7 @@ func (n *Nodes) ConfirmEvent(ctx context.Context, t txn.Transaction, rewound fun
 	if txn.Happened(t, live, now) {
 		return nil
 	}
-	return rewound(fmt.Sprintf("node %q was seen %s at resourceVersion %s, which never happened", t.Node, t.Type, t.Revision))
+	return reportRewind(fmt.Sprintf("node %q was seen %s at resourceVersion %s, which never happened", t.Node, t.Type, t.Revision))
 }
 
 // Each calls do with the metadata of every Node, without applying the view, in pages, and stops at

@@ -34,12 +34,14 @@ type Node struct {
 	Marker string
 	agents.Ownership
 	// IsWhole reports whether the whole Node was read, and not only metadata. Without that there is no
-	// Identity, and there are no Taints.
+	// Identity and no Age, and there are no Taints.
 	IsWhole bool
 	// Identity identifies the machine. Settled reports whether the Node was old enough when it was read
 	// to have reported its whole identity.
 	Identity identity.Identity
 	Settled  bool
+	// Age is how old the Node was when it was read.
+	Age time.Duration
 	// Taints are all taints of the Node, whether they are preserved or not.
 	Taints []corev1.Taint
 	// Unselected reports whether the view's selector does not match the Node.
@@ -71,6 +73,7 @@ func (v View) OfWhole(whole *corev1.Node, now time.Time) *Node {
 	n.IsWhole, n.Taints = true, whole.Spec.Taints
 	n.Gated = n.Gated || n.HasStartupTaint()
 	n.Identity, n.Settled = identity.Of(whole), identity.Settled(n.Created, now)
+	n.Age = now.Sub(n.Created)
 	return n
 }
 

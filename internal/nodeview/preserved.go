@@ -65,11 +65,12 @@ var NeverAnnotations = []string{
 	// The Node Readiness Controller's note that a machine has started, so that it sets no taint:
 	// https://github.com/kubernetes-sigs/node-readiness-controller.
 	"readiness.k8s.io/*",
-	// The port of the machine in the network of Kube-OVN. After a restore its controller would ask for
-	// the former address, which may be another node's by now (handleAddNode):
-	// https://github.com/kubeovn/kube-ovn/blob/master/pkg/controller/node.go.
-	"ovn.kubernetes.io/allocated",
+	// The chassis of the machine in the network of Kube-OVN, which kube-ovn-daemon notes.
 	"ovn.kubernetes.io/chassis",
+	// The port and address of the machine in the network of Kube-OVN, which kube-ovn-controller notes.
+	// After a restore it would ask for the former address, which may be another node's by now
+	// (handleAddNode): https://github.com/kubeovn/kube-ovn/blob/master/pkg/controller/node.go.
+	"ovn.kubernetes.io/allocated",
 	"ovn.kubernetes.io/cidr",
 	"ovn.kubernetes.io/gateway",
 	"ovn.kubernetes.io/ip_address",

@@ -219,14 +219,14 @@ func TestRemovalBehindAClosedGateStays(t *testing.T) {
 
 // import --overwrite has stored labels for a live Node, whose label changes before the request.
 func TestRequestAfterAStrandedUpdate(t *testing.T) {
-	byUser := preserve.UserRecord("node-1", labels.Side{Labels: set{"team": "imported"}}, revision.MustParse("260"))
+	userRecord := preserve.UserRecord("node-1", labels.Side{Labels: set{"team": "imported"}}, revision.MustParse("260"))
 	n := &nodeview.Node{UID: "stranger", Revision: revision.MustParse("300"), Labels: set{"team": "live", "ticket": "1"}, Ownership: agents.Ownership{Edited: "team,ticket"}}
 	update := of(txn.Updated, event("stranger", "280", "", n.Labels))
 	request := of(txn.Added, event("stranger", "300", "", n.Labels))
 	request.AtOnce = true
-	alone := preserve.Plan([]txn.Transaction{request}, &byUser, n, replaceAll)
+	alone := preserve.Plan([]txn.Transaction{request}, &userRecord, n, replaceAll)
 	require.Equal(t, set{"team": "imported"}, alone[0].Labels)
-	steps := preserve.Plan([]txn.Transaction{update, request}, &byUser, n, replaceAll)
+	steps := preserve.Plan([]txn.Transaction{update, request}, &userRecord, n, replaceAll)
 	last := steps[0]
 	for _, s := range steps {
 		if s.Action == preserve.Restore {

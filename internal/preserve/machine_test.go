@@ -163,9 +163,9 @@ func TestKeysNamedByUserBelongToUser(t *testing.T) {
 	saved := labels.Side{Labels: set{"pool": "a", "zone": "a", "tier": "x", "same": "s", "rack": "r1"}, Machine: "pool,same,tier,zone", Overruled: "other"}
 	edited := preserve.Edited(saved, set{"pool": "mine", "zone": "a", "same": "s", "rack": "r2"}, "pool,rack,same,tier")
 	assert.Equal(t, labels.Side{Labels: set{"pool": "mine", "zone": "a", "same": "s", "rack": "r2"}, Machine: "zone", Overruled: "other,pool,same,tier"}, edited)
-	byUser := preserve.UserRecord("node-1", edited, revision.MustParse("7"))
+	userRecord := preserve.UserRecord("node-1", edited, revision.MustParse("7"))
 	live := labels.Side{Labels: set{"pool": "b", "zone": "b", "tier": "y", "same": "t"}, Machine: "pool,same,tier,zone"}
-	assert.Equal(t, set{"pool": "mine", "zone": "b", "same": "s", "rack": "r2"}, replaceAll.Restored(live, preserve.Saved(byUser)))
+	assert.Equal(t, set{"pool": "mine", "zone": "b", "same": "s", "rack": "r2"}, replaceAll.Restored(live, preserve.Saved(userRecord)))
 }
 
 // The restore is noted after a user has removed a label, so the update is older than the note.

@@ -20,12 +20,12 @@ import (
 func TestRefusedLabelOfTheNameIsTriedOnTheNextIncarnation(t *testing.T) {
 	const role = "node-role.kubernetes.io/worker"
 	policy := labels.Policy{Mode: labels.Replace, Restricted: labels.SameMachine}
-	byUser := preserve.UserRecord("node-1", labels.Side{Labels: set{role: "", "team": "blue"}}, revision.MustParse("100"))
+	userRecord := preserve.UserRecord("node-1", labels.Side{Labels: set{role: "", "team": "blue"}}, revision.MustParse("100"))
 	bare := with(neverRestored(), func(r *record.Record) {
 		r.Labels = set{role: "", "team": "blue"}
 		r.Identity = record.Identity{UID: "source"} // it was read, and has none
 	})
-	for name, r := range map[string]record.Record{"given by a user": byUser, "of a Node without an identity": *bare} {
+	for name, r := range map[string]record.Record{"given by a user": userRecord, "of a Node without an identity": *bare} {
 		t.Run(name, func(t *testing.T) {
 			n := &nodeview.Node{UID: "b", Revision: revision.MustParse("300"), IsWhole: true, Identity: identity.Identity{SystemUUID: "x"}}
 			added := of(txn.Added, event("b", "300", "", nil))

@@ -2,7 +2,6 @@ package processor
 
 import (
 	"context"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -45,7 +44,7 @@ func (p *Processor) recheck(ctx context.Context, node string) (reconcile.Result,
 	}
 	if n != nil && preserve.Decide(t, stored.Record, n, p.Applier.Policy).Action == preserve.Nothing {
 		return reconcile.Result{
-			RequeueAfter: schedule.Recheck(time.Since(n.Created), p.Ring.Place(node)),
+			RequeueAfter: schedule.Recheck(n.Age, p.Ring.Place(node)),
 			Priority:     new(schedule.NormalPriority),
 		}, nil
 	}

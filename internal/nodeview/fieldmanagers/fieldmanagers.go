@@ -1,6 +1,6 @@
-// Package fieldmanagers keeps the field managers that own the labels of a Node, so that a restore can give
-// the labels back to them. Otherwise they would belong to nodekeeper from then on, and a tool that
-// applies labels could never remove one again. The package is pure.
+// Package fieldmanagers keeps the field managers that own the labels of a Node, so that a restore
+// can give the labels back to them. Otherwise they would belong to nodekeeper from then on, and a
+// tool that applies labels could never remove one again. The package is pure.
 package fieldmanagers
 
 import (

@@ -30,7 +30,7 @@ func (o Owners) GiveBack(managed []metav1.ManagedFieldsEntry, own map[string]str
 	if err != nil || len(list) == 0 {
 		return nil, err
 	}
-	g := giving{labels: own, hasAllTaints: hasAllTaints, entries: slices.Clone(managed), returned: fieldpath.NewSet()}
+	g := giving{labels: own, hasAllTaints: hasAllTaints, entries: slices.Clone(managed), givenBack: fieldpath.NewSet()}
 	ours, owned, err := g.ours()
 	if err != nil {
 		return nil, err
@@ -43,11 +43,11 @@ func (o Owners) GiveBack(managed []metav1.ManagedFieldsEntry, own map[string]str
 			return nil, err
 		}
 	}
-	if g.returned.Empty() {
+	if g.givenBack.Empty() {
 		return nil, nil
 	}
 	for _, at := range ours {
-		if err := g.change(at, func(own *fieldpath.Set) *fieldpath.Set { return own.Difference(g.returned) }); err != nil {
+		if err := g.change(at, func(own *fieldpath.Set) *fieldpath.Set { return own.Difference(g.givenBack) }); err != nil {
 			return nil, err
 		}
 	}
@@ -59,7 +59,7 @@ type giving struct {
 	labels       map[string]string
 	hasAllTaints bool
 	entries      []metav1.ManagedFieldsEntry
-	returned     *fieldpath.Set
+	givenBack    *fieldpath.Set
 }
 
 // ours returns the indexes of nodekeeper's entries, and the fields that they own together.
@@ -113,7 +113,7 @@ func (g *giving) give(owner Owner, fields *fieldpath.Set) error {
 		at = len(g.entries)
 		g.entries = append(g.entries, metav1.ManagedFieldsEntry{Manager: owner.Manager, Operation: owner.Operation, APIVersion: "v1", FieldsType: "FieldsV1"})
 	}
-	g.returned = g.returned.Union(fields)
+	g.givenBack = g.givenBack.Union(fields)
 	return g.change(at, func(own *fieldpath.Set) *fieldpath.Set { return own.Union(fields) })
 }
 

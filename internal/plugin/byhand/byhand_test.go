@@ -90,7 +90,7 @@ func TestPrunableNodesAreAwayForLongAndHaveNothingPending(t *testing.T) {
 }
 
 func TestEndIsMissingUntilItIsOnRecord(t *testing.T) {
-	r, ended, given := saved(), saved(), preserve.UserRecord("node-1", labels.Side{Labels: set{"rack": "r1"}}, revision.MustParse("9"))
+	r, ended, userRecord := saved(), saved(), preserve.UserRecord("node-1", labels.Side{Labels: set{"rack": "r1"}}, revision.MustParse("9"))
 	ended.Ended = true
 	for name, tc := range map[string]struct {
 		n    *inspect.Node
@@ -102,7 +102,7 @@ func TestEndIsMissingUntilItIsOnRecord(t *testing.T) {
 		"its restored is there": {node(&r, "restored", "r1"), false},
 		"away, ended":           {node(&ended, "", ""), false},
 		"back, ended":           {node(&ended, "next", "r1"), false},
-		"given by hand":         {node(&given, "", ""), false},
+		"set by hand":           {node(&userRecord, "", ""), false},
 		"never saved":           {node(nil, "live", "r1"), false},
 	} {
 		t.Run(name, func(t *testing.T) { assert.Equal(t, tc.want, byhand.EndMissing(tc.n)) })
@@ -114,11 +114,11 @@ func TestImportTakesARecordAsItWasOnlyWhereItMeansTheSame(t *testing.T) {
 	changed := saved()
 	changed.Labels = set{"rack": "r2"}
 	for name, tc := range map[string]struct {
-		from   string
-		before *inspect.Node
-		now    string
-		given  bool
-		owed   bool
+		from       string
+		before     *inspect.Node
+		now        string
+		labelsOnly bool
+		owed       bool
 	}{
 		"nothing there":                         {here, nil, "300", false, false},
 		"the cluster is of an earlier time":     {here, nil, "150", true, false},
@@ -135,9 +135,9 @@ func TestImportTakesARecordAsItWasOnlyWhereItMeansTheSame(t *testing.T) {
 			exported := byhand.Exported(r.ConfigMap("records"), "here")
 			exported.Annotations["nodekeeper.dev/exported-from"] = tc.from
 			i = byhand.NewImport(exported, tc.before, "here", revision.MustParse(tc.now), labels.MachineBound{}, true)
-			assert.Equal(t, tc.given, i.LabelsOnly())
+			assert.Equal(t, tc.labelsOnly, i.LabelsOnly())
 			assert.Equal(t, tc.owed, i.Owed())
-			if tc.given {
+			if tc.labelsOnly {
 				assert.Equal(t, tc.now, i.Revision(), "no marker agrees with it")
 			}
 		})

@@ -102,13 +102,13 @@ func newImport(cm *corev1.ConfigMap, before *inspect.Node, here types.UID, now r
 	foreign := origin != here || r.Revision.After(now) || r.Restored.Revision.After(now)
 	i.keeps = !overwrite && before.Live != nil && hasHadLabels(before.Live, *r, foreign)
 	if foreign || !i.keeps && !i.Stored() && (disowned(r, before) || isEarlier(r, before)) {
-		byUser := preserve.UserRecord(r.Node, preserve.Saved(*r), now)
-		byUser.SavedAt, byUser.Withheld = r.SavedAt, preserve.Apart(*r)
+		userRecord := preserve.UserRecord(r.Node, preserve.Saved(*r), now)
+		userRecord.SavedAt, userRecord.Withheld = r.SavedAt, preserve.Apart(*r)
 		if !foreign { // a tool of the same name elsewhere would remove the labels that it does not apply here
-			byUser.Owners = r.Owners
+			userRecord.Owners = r.Owners
 		}
-		byUser.Write(wanted)
-		i.record, i.labelsOnly = &byUser, true
+		userRecord.Write(wanted)
+		i.record, i.labelsOnly = &userRecord, true
 	}
 	return i
 }

@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/internal/daemon/command"
+	"nodekeeper.dev/internal/nodes"
 	"nodekeeper.dev/internal/plugin/inspect"
 	"nodekeeper.dev/sharding/shardlease"
 )
@@ -71,12 +72,7 @@ func (p *plugin) connectFor(args []string) (c *cluster, names []string, err erro
 func clusterClock(config *rest.Config) func(time.Time) time.Time {
 	clock := &shardlease.ServerClock{}
 	config.Wrap(clock.Wrap)
-	return func(now time.Time) time.Time {
-		if at := clock.Now(now); !at.IsZero() {
-			return at
-		}
-		return now
-	}
+	return nodes.OrLocal(clock.Now)
 }
 
 // newMapper maps all kinds that the plugin reads, so that it needs no discovery.
