@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	logf "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
@@ -82,6 +83,11 @@ func (j *jobs) protection(ctx context.Context, o *options, detector *rewind.Dete
 	}
 }
 
+// repeating logs the first error of a second check.
+func repeating(ctx context.Context, node string, err error) {
+	logf.FromContext(ctx).Error(err, "Repeating the check whether a node has returned while its record was removed", "node", node)
+}
+
 // retention returns a function that registers the removal of records. It does nothing if records
 // are kept forever.
 func (j *jobs) retention(o *options) func(manager.Manager) error {
@@ -91,7 +97,7 @@ func (j *jobs) retention(o *options) func(manager.Manager) error {
 		}
 		r := &retention.Retention{
 			Client: j.client, Nodes: j.nodes, Records: j.records, After: o.retention, Identity: o.Identity,
-			Remover: &removal.Remover{Nodes: j.nodes, Queue: j.queue, Records: j.records, Locks: j.locks},
+			Remover: &removal.Remover{Nodes: j.nodes, Queue: j.queue, Records: j.records, Locks: j.locks, Repeating: repeating},
 		}
 		return r.Register(mgr)
 	}

@@ -33,10 +33,12 @@ type Prune struct {
 	remover *removal.Remover
 }
 
-// NewPrune returns a Prune for nodes that have been away for at least age.
-func NewPrune(c *inspect.Cluster, dry DryRun, age time.Duration) *Prune {
+// NewPrune returns a Prune for nodes that have been away for at least age. Repeating receives the
+// first error of a check that is repeated until it succeeds or ctx ends.
+func NewPrune(c *inspect.Cluster, dry DryRun, age time.Duration, repeating func(node string, err error)) *Prune {
 	return &Prune{cluster: c, dryRun: dry, age: age, remover: &removal.Remover{
 		Nodes: c.Nodes(), Queue: c.Queue(), Records: c.Records(), Locks: nodelock.New(c.Client, c.TransactionNamespace, lockIdentity()),
+		Repeating: func(_ context.Context, node string, err error) { repeating(node, err) },
 	}}
 }
 

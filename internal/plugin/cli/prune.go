@@ -79,7 +79,7 @@ func (p *plugin) prune(ctx context.Context, o *pruneOptions) error {
 	}
 	shown := output.NewProgress(p.ErrOut)
 	defer shown.Done()
-	prune := byhand.NewPrune(&c.Cluster, o.dryRun.DryRun, time.Duration(o.olderThan))
+	prune := byhand.NewPrune(&c.Cluster, o.dryRun.DryRun, time.Duration(o.olderThan), p.warnOfRepetition)
 	var errs []error
 	for i, s := range found {
 		shown.Show("Removing records: %d of %d", i+1, len(found))
@@ -92,6 +92,11 @@ func (p *plugin) prune(ctx context.Context, o *pruneOptions) error {
 		_, _ = fmt.Fprintf(p.Out, "node/%s %s%s\n", s.Name, result, o.dryRun.suffix())
 	}
 	return errors.Join(errs...)
+}
+
+// warnOfRepetition warns of a check after a removal that fails, and so is repeated.
+func (p *plugin) warnOfRepetition(node string, err error) {
+	_, _ = fmt.Fprintf(p.ErrOut, "Still checking whether node %s has returned while its record was removed: %v\n", node, err)
 }
 
 // age is a flag: a duration that may be in days.

@@ -77,7 +77,7 @@ func (c *cluster) sweeperWith(cache client.Reader, after time.Duration, fault ..
 	all, saved := &nodes.Nodes{Client: cl}, &records.Records{Client: cl, Cache: cache, Namespace: c.records}
 	return &retention.Retention{Client: cl, Nodes: all, Records: saved, After: after, Identity: identity, Remover: &removal.Remover{
 		Nodes: all, Queue: &queue.Queue{Client: cl, Namespace: c.transactions}, Records: saved,
-		Locks: nodelock.New(cl, c.transactions, identity),
+		Locks: nodelock.New(cl, c.transactions, identity), Repeating: func(context.Context, string, error) {},
 	}}
 }
 

@@ -114,7 +114,7 @@ func TestNodeThatReturnsWhileItsRecordIsRemovedGetsItsLabels(t *testing.T) {
 		"the answer is lost too":         func(string) hits { return &faults.LostAnswer{Calls: removes()} },
 		"an outage follows":              func(node string) hits { return &faults.Outage{Calls: recheck(node, 3)} },
 		"a right is missing for a while": func(node string) hits { return &faults.MissingRight{Calls: recheck(node, 3)} },
-		"it is not put back at first": func(string) hits {
+		"it is not restored at first": func(string) hits {
 			return &faults.Outage{Calls: calls{Verb: faults.Update, Kind: "ConfigMap", Skip: 1, Times: 2}}
 		},
 		"the answer to that is lost": func(string) hits {
@@ -155,13 +155,20 @@ func TestOutageAfterTheRemovalIsWaitedFor(t *testing.T) {
 		rechecks := &faults.Outage{Calls: recheck(node, 0)}
 		renewals := &faults.Outage{Calls: faults.Calls{Verb: faults.Update, Kind: "Lease", Namespace: c.transactions}}
 		time.AfterFunc(time.Minute, rechecks.End) // the lock expires long before
-		require.NoError(t, c.sweeper(hour, c.returning(t, node), rechecks, renewals).Sweep(t.Context(), start))
+		r := c.sweeper(hour, c.returning(t, node), rechecks, renewals)
+		var repeated []string
+		r.Remover.Repeating = func(_ context.Context, node string, err error) {
+			assert.Error(t, err)
+			repeated = append(repeated, node)
+		}
+		require.NoError(t, r.Sweep(t.Context(), start))
 		assert.Positive(t, renewals.Hits())
+		assert.Equal(t, []string{node}, repeated, "it is reported once")
 		c.kept(t, node)
 	})
 }
 
-func TestShutdownWaitsForTheSecondLook(t *testing.T) {
+func TestShutdownWaitsForTheSecondCheck(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	node := c.expired(t, "node")
@@ -172,7 +179,7 @@ func TestShutdownWaitsForTheSecondLook(t *testing.T) {
 	c.kept(t, node)
 }
 
-func TestSecondLookEndsAfterAShutdown(t *testing.T) {
+func TestSecondCheckEndsAfterAShutdown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := inMemory()

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -44,6 +45,8 @@ type Remover struct {
 	Queue   *queue.Queue
 	Records *records.Records
 	Locks   Locks
+	// Repeating receives the first error of a second check, which is repeated until it succeeds.
+	Repeating func(ctx context.Context, node string, err error)
 }
 
 // Outcome is the result of a removal.
@@ -142,12 +145,17 @@ func (r *Remover) recheck(ctx context.Context, read records.Stored, floor record
 	defer cancel()
 	outcome := Removed
 	var last error
+	report := sync.OnceFunc(func() { r.Repeating(ctx, floor.Node, last) })
 	err := wait.PollUntilContextCancel(longer, retryPeriod, true, func(ctx context.Context) (bool, error) {
 		var away bool
 		if _, away, last = r.away(ctx, floor.Node); last == nil && !away {
 			outcome, last = r.restore(ctx, read, floor)
 		}
-		return last == nil || nodes.Refused(last), nil
+		if last == nil || nodes.Refused(last) {
+			return true, nil
+		}
+		report()
+		return false, nil
 	})
 	if err = cmp.Or(last, err); err != nil {
 		return outcome, fmt.Errorf("rechecking node %q: %w", floor.Node, err)
