@@ -40,7 +40,11 @@ type write struct {
 	RequestURI string
 	ObjectRef  struct{ Resource, Subresource, Namespace, Name string }
 
-	ResponseStatus struct{ Code int }
+	// ResponseStatus is the result. The message and the reason are those of an error.
+	ResponseStatus struct {
+		Code            int
+		Message, Reason string
+	}
 	// RequestObject is the body of a patch.
 	RequestObject json.RawMessage
 	// RequestReceivedTimestamp is when the API server received the request.
@@ -50,7 +54,8 @@ type write struct {
 // program returns the program that sent the write. Shards include their names in the user agent.
 func (w write) program() string { return strings.TrimPrefix(w.UserAgent, "example-checksum/") }
 
-// writes returns the successful writes of objects in a namespace, in the order of their responses.
+// writes returns the writes of objects in a namespace, with those that failed, in the order of their
+// responses.
 func writes(t require.TestingT, namespace string) []write {
 	return audited(t, namespace, func(w write) bool { return w.Verb != "list" && w.ObjectRef.Namespace == namespace })
 }

@@ -158,14 +158,18 @@ type holding struct {
 // markedKey marks the context of the requests that are kept in hand.
 type markedKey struct{}
 
+// inHandSuffix ends the user agent of the requests that were kept in hand.
+const inHandSuffix = " (in hand)"
+
 // RoundTrip sends a request. A request that was kept in hand is sent even if its context has ended
-// meanwhile, like one that is already on its way.
+// meanwhile, like one that is already on its way. Its user agent shows that it was in hand.
 func (h holding) RoundTrip(req *http.Request) (*http.Response, error) {
 	if req.Context().Value(markedKey{}) != nil {
 		h.hand.sent.Add(1)
 		defer h.hand.sent.Done()
 		h.hand.hold()
-		req = req.WithContext(context.WithoutCancel(req.Context()))
+		req = req.Clone(context.WithoutCancel(req.Context()))
+		req.Header.Set("User-Agent", req.Header.Get("User-Agent")+inHandSuffix)
 	}
 	return h.next.RoundTrip(req)
 }
