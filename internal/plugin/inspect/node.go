@@ -159,7 +159,7 @@ func (c *Cluster) liveNodes(ctx context.Context, keep func(name string) bool) (m
 }
 
 // Every reads all nodes for which keep is true, by a few lists instead of three requests per node.
-// It omits nodes of which there is nothing, see [Node.Found].
+// It omits nodes that it finds nothing of, see [Node.Found].
 func (c *Cluster) Every(ctx context.Context, keep func(name string) bool) (map[string]*Node, error) {
 	found := map[string]*Node{}
 	get := func(name string) *Node {
