@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,21 +17,24 @@ import (
 // gap makes a watcher miss events of nodes: resuming its watch fails as too old, and the list that
 // follows waits for the end of the gap.
 type gap struct {
-	once   sync.Once
-	listed chan struct{} // closed when the watcher has to list
+	once    sync.Once
+	expired atomic.Bool   // whether a watch could not resume
+	listed  chan struct{} // closed when the watcher has to list
 }
 
 func (g *gap) Serve(w http.ResponseWriter, r *http.Request, next http.Handler, healed <-chan struct{}) {
 	query := r.URL.Query()
-	resumes := query.Get("watch") == "true" && query.Get("sendInitialEvents") != "true"
+	streamsList := query.Get("sendInitialEvents") == "true"
+	resumes := query.Get("watch") == "true" && !streamsList
 	switch {
 	case !listsNodes(r) || query.Get("limit") == "1" || query.Get("fieldSelector") != "":
 	case resumes:
+		g.expired.Store(true)
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(http.StatusGone)
 		_ = json.NewEncoder(w).Encode(apierrors.NewResourceExpired("too old resource version").Status())
 		return
-	default:
+	case streamsList || g.expired.Load(): // and no list beside the watch, after which it could still resume
 		g.once.Do(func() { close(g.listed) })
 		select {
 		case <-healed:
