@@ -61,8 +61,8 @@ func (n *Nodes) Get(ctx context.Context, name string) (*nodeview.Node, error) {
 	return n.View.OfWhole(whole, n.time()), nil
 }
 
-// OrLocal returns a clock that is the local one while the given one returns zero, as the API server's
-// time is unknown until its first answer.
+// OrLocal returns a clock that is the local one while the given one returns zero, as the API
+// server's time is unknown until its first answer.
 func OrLocal(clock func(local time.Time) time.Time) func(local time.Time) time.Time {
 	return func(local time.Time) time.Time { return cmp.Or(clock(local), local) }
 }
@@ -235,7 +235,7 @@ func staleOr(err error) error {
 // so that a retry alone does not help. See LacksRight for requests that are refused because of their
 // sender.
 func Refused(err error) bool {
-	status, ok := statusOf(err)
+	status, ok := StatusOf(err)
 	if !ok || LacksRight(err) {
 		return false
 	}
@@ -248,7 +248,7 @@ func Refused(err error) bool {
 // k8s.io/apiserver/pkg/endpoints/handlers/responsewriters/errors.go). An admission webhook may pass
 // on such an answer to a request of its own.
 func LacksRight(err error) bool {
-	status, ok := statusOf(err)
+	status, ok := StatusOf(err)
 	if !ok || isOfWebhook(status) {
 		return false
 	}
@@ -258,8 +258,8 @@ func LacksRight(err error) bool {
 	return apierrors.IsForbidden(err) && strings.Contains(status.Message, `is forbidden: User "`) && strings.Contains(status.Message, `" cannot `)
 }
 
-// statusOf returns the answer of the API server in an error, if there is one.
-func statusOf(err error) (status metav1.Status, ok bool) {
+// StatusOf returns the answer of the API server in an error, if there is one.
+func StatusOf(err error) (status metav1.Status, ok bool) {
 	var answer apierrors.APIStatus // an interface without Error, so errors.AsType does not accept it
 	if !errors.As(err, &answer) {
 		return status, false

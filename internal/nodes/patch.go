@@ -64,7 +64,7 @@ func (p *jsonPatch) replace(path string, from, to *string) {
 // answered by 422 Unprocessable Entity, but without a cause (applyJSPatch in
 // k8s.io/apiserver/pkg/endpoints/handlers/patch.go). An admission webhook may answer so, too.
 func isTestFailed(err error) bool {
-	status, ok := statusOf(err)
+	status, ok := StatusOf(err)
 	if !ok || !apierrors.IsInvalid(err) || isOfWebhook(status) {
 		return false
 	}

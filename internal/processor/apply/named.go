@@ -1,13 +1,11 @@
 package apply
 
 import (
-	"errors"
 	"slices"
 	"strings"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodes"
 )
 
 // maxNamed bounds the labels that are looked for in answers, since dry runs are lost if the answers
@@ -87,12 +85,9 @@ var fieldPrefixes = []string{"metadata.labels.", "metadata.annotations.", "metad
 // wordsOf returns the words of a refusal that may be keys: those of its message and of its causes.
 func wordsOf(refusal error) map[string]bool {
 	texts := []string{refusal.Error()}
-	var answer apierrors.APIStatus // an interface without Error, so errors.AsType does not accept it
-	if errors.As(refusal, &answer) {
-		if details := answer.Status().Details; details != nil {
-			for _, cause := range details.Causes {
-				texts = append(texts, cause.Field, cause.Message)
-			}
+	if answer, ok := nodes.StatusOf(refusal); ok && answer.Details != nil {
+		for _, cause := range answer.Details.Causes {
+			texts = append(texts, cause.Field, cause.Message)
 		}
 	}
 	words := map[string]bool{}

@@ -6,8 +6,6 @@ import (
 	"maps"
 	"slices"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodes"
 	"nodekeeper.dev/internal/preserve"
@@ -54,9 +52,8 @@ func (r refusals) reasons() map[string]string {
 	reasons := map[string]string{}
 	for key, err := range r {
 		message := err.Error()
-		var answer apierrors.APIStatus // an interface without Error, so errors.AsType does not accept it
-		if errors.As(err, &answer) && answer.Status().Message != "" {
-			message = answer.Status().Message
+		if answer, ok := nodes.StatusOf(err); ok && answer.Message != "" {
+			message = answer.Message
 		}
 		reasons[key] = record.Refusal(message)
 	}
