@@ -13,8 +13,8 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// decideWithheld decides about an Added transaction of an incarnation that already has its labels: it
-// may still get withheld labels. A Node that is no longer selected gets none, and its withheld
+// decideWithheld decides about an Added transaction of an incarnation that already has its labels:
+// it may still get withheld labels. A Node that is no longer selected gets none, and its withheld
 // labels keep waiting.
 func decideWithheld(r record.Record, n *nodeview.Node, p labels.Policy) Decision {
 	if n.Unselected {

@@ -132,8 +132,8 @@ func taintedNode(t *testing.T, key string, annotations set, effects ...corev1.Ta
 	return nodeview.View{Agents: parse(t, "kubelet"), Preserved: preserved}.OfWhole(n, time.Now())
 }
 
-// A key can have a taint of each effect. Talos names the key alone, Cluster API and others the effect
-// as well.
+// A key can have a taint of each effect. Talos names the key alone, Cluster API and others the
+// effect as well.
 func TestControllerWithdrawsATaintByItsEffect(t *testing.T) {
 	const (
 		noSchedule, noExecute  = corev1.TaintEffectNoSchedule, corev1.TaintEffectNoExecute
