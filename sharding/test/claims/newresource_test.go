@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -284,13 +285,18 @@ func (s *sites) define(t *testing.T, kind schema.GroupVersionKind) *unstructured
 	return define(t, s.client, kind, "Namespaced", nil)
 }
 
-// redefine deletes a definition and recreates it at once.
+// redefine deletes a definition and recreates it once the API server serves it no longer: until
+// then, it refuses objects of the next definition, too.
 func (s *sites) redefine(t *testing.T, crd *unstructured.Unstructured, kind schema.GroupVersionKind) *unstructured.Unstructured {
 	t.Helper()
 	ctx := t.Context()
 	require.NoError(t, s.client.Delete(ctx, crd))
 	require.EventuallyWithT(t, func(collect *assert.CollectT) {
 		assert.True(collect, apierrors.IsNotFound(s.client.Get(ctx, client.ObjectKeyFromObject(crd), crd.DeepCopy())))
+		list := &unstructured.UnstructuredList{}
+		list.SetGroupVersionKind(kind)
+		err := s.client.List(ctx, list)
+		assert.True(collect, meta.IsNoMatchError(err) || apierrors.IsNotFound(err), "%v", err)
 	}, patience, period, "the definition is gone")
 	return s.define(t, kind)
 }

@@ -62,6 +62,10 @@ func TestCustomResourceIsNamedLate(t *testing.T) {
 			c.installed(t, s)
 		})
 		require.NoError(t, c.Delete(t.Context(), crd))
+		require.EventuallyWithT(t, func(t *assert.CollectT) { // until then, it refuses objects of the next definition, too
+			err := c.Create(c.t.Context(), object(group, "Website", c.namespace))
+			assert.True(t, meta.IsNoMatchError(err) || apierrors.IsNotFound(err), "%v", err)
+		}, patience, period, "the API server still serves it")
 		c.eventually(ring, waits)
 		require.EventuallyWithT(t, func(t *assert.CollectT) {
 			policy := c.policies(t, ring)[0].(*admissionregistrationv1.MutatingAdmissionPolicy)
