@@ -2,10 +2,11 @@ package e2e_test
 
 import (
 	"context"
+	"net/http"
+	"slices"
+	"strings"
 	"sync"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -13,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nodekeeper.dev/internal/txn"
-	"nodekeeper.dev/test/programs"
 )
 
 func TestProgramsEndAmidWorkOnASignal(t *testing.T) {
@@ -68,9 +68,12 @@ func (e *env) churn(ctx context.Context, names []string) {
 	}
 }
 
+// TestWorkOfAKilledProcessorIsTakenOver kills a processor while it holds the lock of a node, just
+// before its restore reaches the API server.
 func TestWorkOfAKilledProcessorIsTakenOver(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
+	e.needsProxy()
 	e.watcher()
 	names := e.names(60)
 	for _, name := range names {
@@ -81,7 +84,14 @@ func TestWorkOfAKilledProcessorIsTakenOver(t *testing.T) {
 		e.recorded(e.create(name, nil).UID, txn.Added)
 	}
 
-	killed, held := e.killAmidWork()
+	restores := newGate(restoresLabels)
+	killed := e.start("processor", e.through(restores), "--workers=1")
+	<-restores.arrived
+	require.NoError(t, killed.Kill())
+	locks := e.locks(t)
+	require.Len(t, locks, 1)
+	held := locks[0].Name
+	require.Equal(t, killed.Identity, *locks[0].Spec.HolderIdentity)
 	survivor := e.processor()
 
 	for _, name := range names {
@@ -91,33 +101,11 @@ func TestWorkOfAKilledProcessorIsTakenOver(t *testing.T) {
 	for _, name := range names {
 		e.hasRestored(t, name, labelSet{"rack": name})
 	}
-	t.Logf("%s was killed while it held %s", killed.Identity, held)
-	done := false
-	for _, line := range append(loggedMessages(survivor, "Restored labels"), loggedMessages(survivor, "Saved labels")...) {
-		done = done || line["node"] == held
-	}
-	assert.True(t, done, "%s took over node %s", survivor.Identity, held)
+	assert.True(t, slices.ContainsFunc(loggedMessages(survivor, "Restored labels"), func(line map[string]any) bool {
+		return line["node"] == held
+	}), "%s took over node %s", survivor.Identity, held)
 }
 
-// killAmidWork starts a processor, kills it while it holds the lock of a node that has
-// transactions, and returns it and the node.
-func (e *env) killAmidWork() (killed *programs.Program, held string) {
-	e.t.Helper()
-	for range 10 {
-		p := e.start("processor", e.kubeconfig, "--workers=1")
-		require.EventuallyWithT(e.t, func(c *assert.CollectT) { assert.NotEmpty(c, e.locks(c)) }, patience, 2*time.Millisecond)
-		require.NoError(e.t, p.Signal(syscall.SIGSTOP))
-		for _, lock := range e.locks(e.t) {
-			// One request can be in flight: with two transactions left, it is not the release of
-			// the lock.
-			if *lock.Spec.HolderIdentity == p.Identity && len(e.queue(e.t, lock.Name)) > 1 {
-				require.NoError(e.t, p.Kill())
-				return p, lock.Name
-			}
-		}
-		require.NoError(e.t, p.Signal(syscall.SIGCONT))
-		e.stop(p)
-	}
-	require.Fail(e.t, "no processor could be caught at work")
-	return nil, ""
+func restoresLabels(r *http.Request) bool {
+	return r.Method == http.MethodPatch && strings.Contains(r.URL.Path, "/api/v1/nodes/")
 }
