@@ -39,6 +39,7 @@ var treatments = pages.Treatments{
 		Why: "a busy machine may stand still for longer than the default of 15 s",
 	},
 	{Prefix: "for i in $(seq 30); do kubectl create "},
+	{Prefix: bothKinds, Kind: pages.Look},
 	{Prefix: "count() {"},
 	{Prefix: "count", Kind: pages.Look},
 	{Prefix: "sleep 5; count", Kind: pages.Look},
@@ -130,6 +131,10 @@ func ownKubeconfig(t *testing.T, p *pages.Page, path string) *strings.Replacer {
 	return strings.NewReplacer(ofDemo, path)
 }
 
+// bothKinds shows Secrets and their ConfigMaps in one step: objects may still move to the shard
+// that joined last.
+const bothKinds = "for kind in secrets configmaps; do kubectl get "
+
 var (
 	// shardAtEnd matches the shard of an object in the last column.
 	shardAtEnd = regexp.MustCompile(`\bchecksum-[0-2]$`)
@@ -146,17 +151,19 @@ type placement map[string]string
 // is at the shard of its Secret.
 func (p placement) withoutShards(step pages.Step, lines []string) []string {
 	switch {
-	case strings.HasPrefix(step.Script, "kubectl get secrets "):
-		return mapLines(lines, func(line string) string {
-			if found := shardAtEnd.FindString(line); found != "" {
-				p[strings.Fields(line)[0]] = found
-			}
-			return shardAtEnd.ReplaceAllString(line, "a shard")
-		})
-	case strings.HasPrefix(step.Script, "kubectl get configmaps "):
+	case strings.HasPrefix(step.Script, bothKinds):
+		clear(p) // an object that has moved since the last attempt
 		return mapLines(lines, func(line string) string {
 			found := shardAtEnd.FindString(line)
-			if found == "" || p[strings.TrimPrefix(strings.Fields(line)[0], "checksums-")] != found {
+			if found == "" {
+				return line
+			}
+			name, isConfigMap := strings.CutPrefix(strings.Fields(line)[0], "checksums-")
+			if !isConfigMap {
+				p[name] = found
+				return shardAtEnd.ReplaceAllString(line, "a shard")
+			}
+			if p[name] != found {
 				return line
 			}
 			return shardAtEnd.ReplaceAllString(line, "the shard of its Secret")
