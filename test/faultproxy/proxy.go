@@ -104,6 +104,13 @@ func (p *Proxy) Inject(f Fault) (heal func()) {
 	}
 }
 
+// HasFaults reports whether a fault is active.
+func (p *Proxy) HasFaults() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.faults) > 0
+}
+
 // CutWatches breaks all open watches in the middle of their responses.
 func (p *Proxy) CutWatches() { p.watches.cut(true) }
 

@@ -52,6 +52,7 @@ func (GoneWatches) Serve(w http.ResponseWriter, r *http.Request, next http.Handl
 func status(code int) metav1.Status {
 	reasons := map[int]metav1.StatusReason{
 		http.StatusConflict:            metav1.StatusReasonConflict,
+		http.StatusForbidden:           metav1.StatusReasonForbidden,
 		http.StatusGone:                metav1.StatusReasonExpired,
 		http.StatusTooManyRequests:     metav1.StatusReasonTooManyRequests,
 		http.StatusInternalServerError: metav1.StatusReasonInternalError,

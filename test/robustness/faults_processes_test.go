@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"sync"
 	"time"
+
+	"nodekeeper.dev/test/sabotage"
 )
 
 // downtime keeps processes down. They start again as the same containers or as new pods.
@@ -36,29 +38,29 @@ func (d *downtime) end() {
 // killProcess is kill -9. The same container or a new pod starts after a while.
 type killProcess struct{ downtime }
 
-func drawKillProcess(w *world, r *rand.Rand) fault {
-	return &killProcess{downtime{victims: some(r, w.victims()), asNew: r.IntN(2) == 0}}
+func (w *world) drawKillProcess(r *rand.Rand) sabotage.Fault {
+	return &killProcess{downtime{victims: sabotage.Some(r, w.victims()), asNew: r.IntN(2) == 0}}
 }
 
-func (f *killProcess) inject(context.Context) error { return f.begin((*process).kill) }
+func (f *killProcess) Inject(context.Context) error { return f.begin((*process).kill) }
 
-func (f *killProcess) heal(context.Context) error { f.end(); return nil }
+func (f *killProcess) Heal(context.Context) error { f.end(); return nil }
 
-func (f *killProcess) String() string { return "kill -9 of " + names(f.victims) }
+func (f *killProcess) String() string { return "kill -9 of " + sabotage.Names(f.victims) }
 
 // replaceProcess ends a pod as a rolling update or a drain does, and starts a new pod after a
 // while: members leave the rings and others join.
 type replaceProcess struct{ downtime }
 
-func drawReplaceProcess(w *world, r *rand.Rand) fault {
-	return &replaceProcess{downtime{victims: some(r, w.victims()), asNew: true}}
+func (w *world) drawReplaceProcess(r *rand.Rand) sabotage.Fault {
+	return &replaceProcess{downtime{victims: sabotage.Some(r, w.victims()), asNew: true}}
 }
 
-func (f *replaceProcess) inject(context.Context) error { return f.begin((*process).terminate) }
+func (f *replaceProcess) Inject(context.Context) error { return f.begin((*process).terminate) }
 
-func (f *replaceProcess) heal(context.Context) error { f.end(); return nil }
+func (f *replaceProcess) Heal(context.Context) error { f.end(); return nil }
 
-func (f *replaceProcess) String() string { return "SIGTERM of " + names(f.victims) }
+func (f *replaceProcess) String() string { return "SIGTERM of " + sabotage.Names(f.victims) }
 
 // shortLives repeatedly replaces processes by new pods: kill -9, and another identity. No pod lives
 // for much longer than a second.
@@ -71,9 +73,11 @@ type shortLives struct {
 // lifetime is the time between two ends: a second plus the time in which a pod starts.
 const lifetime = minBackoff + time.Second
 
-func drawShortLives(w *world, r *rand.Rand) fault { return &shortLives{victims: some(r, w.victims())} }
+func (w *world) drawShortLives(r *rand.Rand) sabotage.Fault {
+	return &shortLives{victims: sabotage.Some(r, w.victims())}
+}
 
-func (f *shortLives) inject(ctx context.Context) error {
+func (f *shortLives) Inject(ctx context.Context) error {
 	ctx, f.end = context.WithCancel(context.WithoutCancel(ctx))
 	f.ended.Go(func() {
 		for {
@@ -82,7 +86,7 @@ func (f *shortLives) inject(ctx context.Context) error {
 					p.world.fail("replacing %s: %v", p.name, err)
 				}
 			}
-			if !wait(ctx, lifetime) {
+			if !sabotage.Wait(ctx, lifetime) {
 				return
 			}
 		}
@@ -90,23 +94,23 @@ func (f *shortLives) inject(ctx context.Context) error {
 	return nil
 }
 
-func (f *shortLives) heal(context.Context) error {
+func (f *shortLives) Heal(context.Context) error {
 	f.end()
 	f.ended.Wait()
 	return nil
 }
 
-func (f *shortLives) String() string { return "short lives of " + names(f.victims) }
+func (f *shortLives) String() string { return "short lives of " + sabotage.Names(f.victims) }
 
 // freezeProcess is SIGSTOP and then SIGCONT: a process stops for longer than its locks live, and
 // continues without notice.
 type freezeProcess struct{ victims []*process }
 
-func drawFreezeProcess(w *world, r *rand.Rand) fault {
-	return &freezeProcess{victims: some(r, w.victims())}
+func (w *world) drawFreezeProcess(r *rand.Rand) sabotage.Fault {
+	return &freezeProcess{victims: sabotage.Some(r, w.victims())}
 }
 
-func (f *freezeProcess) inject(context.Context) error {
+func (f *freezeProcess) Inject(context.Context) error {
 	var errs []error
 	for _, p := range f.victims {
 		errs = append(errs, p.freeze())
@@ -114,7 +118,7 @@ func (f *freezeProcess) inject(context.Context) error {
 	return errors.Join(errs...)
 }
 
-func (f *freezeProcess) heal(context.Context) error {
+func (f *freezeProcess) Heal(context.Context) error {
 	var errs []error
 	for _, p := range f.victims {
 		errs = append(errs, p.thaw())
@@ -122,4 +126,4 @@ func (f *freezeProcess) heal(context.Context) error {
 	return errors.Join(errs...)
 }
 
-func (f *freezeProcess) String() string { return fmt.Sprint("SIGSTOP of ", names(f.victims)) }
+func (f *freezeProcess) String() string { return fmt.Sprint("SIGSTOP of ", sabotage.Names(f.victims)) }

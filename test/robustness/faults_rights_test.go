@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nodekeeper.dev/test/sabotage"
 )
 
 // revokeRights revokes all permissions of programs, and grants them again.
@@ -17,11 +19,11 @@ type revokeRights struct {
 	victims []*process
 }
 
-func drawRevokeRights(w *world, r *rand.Rand) fault {
-	return &revokeRights{world: w, victims: some(r, w.victims())}
+func (w *world) drawRevokeRights(r *rand.Rand) sabotage.Fault {
+	return &revokeRights{world: w, victims: sabotage.Some(r, w.victims())}
 }
 
-func (f *revokeRights) inject(ctx context.Context) error {
+func (f *revokeRights) Inject(ctx context.Context) error {
 	var errs []error
 	for _, p := range f.victims {
 		errs = append(errs, client.IgnoreNotFound(f.world.client.Delete(ctx, p.binding())))
@@ -29,8 +31,8 @@ func (f *revokeRights) inject(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// heal is idempotent: another fault may have revoked the same permissions.
-func (f *revokeRights) heal(ctx context.Context) error {
+// Heal is idempotent: another fault may have revoked the same permissions.
+func (f *revokeRights) Heal(ctx context.Context) error {
 	var errs []error
 	for _, p := range f.victims {
 		errs = append(errs, client.IgnoreAlreadyExists(f.world.client.Create(ctx, p.binding())))
@@ -38,7 +40,7 @@ func (f *revokeRights) heal(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-func (f *revokeRights) String() string { return "no rights for " + names(f.victims) }
+func (f *revokeRights) String() string { return "no rights for " + sabotage.Names(f.victims) }
 
 // fillQuota makes every create of a ConfigMap in a namespace fail, because its ResourceQuota is
 // reached. The usage is written by hand, as no quota controller runs.
@@ -48,7 +50,7 @@ type fillQuota struct {
 	name      string
 }
 
-func drawFillQuota(w *world, r *rand.Rand) fault {
+func (w *world) drawFillQuota(r *rand.Rand) sabotage.Fault {
 	f := &fillQuota{world: w, namespace: metadata, name: "full-" + string(rune('a'+r.IntN(26)))}
 	if r.IntN(2) == 0 {
 		f.namespace = transactions
@@ -59,7 +61,7 @@ func drawFillQuota(w *world, r *rand.Rand) fault {
 	return f
 }
 
-func (f *fillQuota) inject(ctx context.Context) error {
+func (f *fillQuota) Inject(ctx context.Context) error {
 	q := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: f.name}}
 	q.Spec.Hard = corev1.ResourceList{corev1.ResourceConfigMaps: resource.MustParse("0")}
 	if err := f.world.client.Create(ctx, q); err != nil {
@@ -69,7 +71,7 @@ func (f *fillQuota) inject(ctx context.Context) error {
 	return f.world.client.Status().Update(ctx, q)
 }
 
-func (f *fillQuota) heal(ctx context.Context) error {
+func (f *fillQuota) Heal(ctx context.Context) error {
 	q := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Namespace: f.namespace, Name: f.name}}
 	return client.IgnoreNotFound(f.world.client.Delete(ctx, q))
 }

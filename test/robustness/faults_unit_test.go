@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/test/faultproxy"
+	"nodekeeper.dev/test/sabotage"
 )
 
 // The proxy is tested in its package. This tests that the API server itself treats the faults as
@@ -23,25 +24,25 @@ func TestFaultsAreFeltUntilHealed(t *testing.T) {
 	w := newWorld(t, scenario{})
 	victim := w.crew[watcherCount]
 	c := victim.client(t)
-	for name, f := range map[string]fault{
+	for name, f := range map[string]sabotage.Fault{
 		"full quota":     &fillQuota{world: w, namespace: transactions, name: "full"},
 		"revoked rights": &revokeRights{world: w, victims: []*process{victim}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.NoError(t, eventually(t.Context(), func(context.Context) error { return createConfigMap(t, c) }), "the rights are known")
-			require.NoError(t, f.inject(t.Context()))
+			require.NoError(t, f.Inject(t.Context()))
 			require.EventuallyWithT(t, func(collect *assert.CollectT) {
 				err := createConfigMap(t, c)
 				assert.True(collect, apierrors.IsForbidden(err), "got %v", err)
 			}, patience, period)
-			require.NoError(t, f.heal(t.Context()))
+			require.NoError(t, f.Heal(t.Context()))
 			require.NoError(t, eventually(t.Context(), func(context.Context) error { return createConfigMap(t, c) }))
-			require.NoError(t, f.heal(t.Context()), "it may be healed twice")
+			require.NoError(t, f.Heal(t.Context()), "it may be healed twice")
 		})
 	}
 	t.Run("skewed clocks", func(t *testing.T) {
-		f := &skewClocks{onTheWay{victims: []*process{victim}, fault: faultproxy.SkewClock{By: -time.Hour}}}
-		require.NoError(t, f.inject(t.Context()))
+		f := &skewClocks{sabotage.NewOnTheWay([]*process{victim}, faultproxy.SkewClock{By: -time.Hour})}
+		require.NoError(t, f.Inject(t.Context()))
 		now := metav1.NowMicro()
 		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: transactions, Name: "n"}}
 		lease.Spec.RenewTime = &now

@@ -22,6 +22,7 @@ import (
 	"nodekeeper.dev/internal/nodeview"
 	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/test/sabotage"
 )
 
 const (
@@ -47,7 +48,7 @@ func nodeName(i int) string { return fmt.Sprintf("node-%d", i) }
 
 // run performs actions until ctx is cancelled.
 func (u *user) run(ctx context.Context) {
-	for wait(ctx, time.Duration(u.random.ExpFloat64()*float64(userPeriod))) {
+	for sabotage.Wait(ctx, time.Duration(u.random.ExpFloat64()*float64(userPeriod))) {
 		_ = u.act(ctx, nodeName(u.random.IntN(nodeCount)))
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"nodekeeper.dev/test/faultproxy"
 	"nodekeeper.dev/test/programs"
+	"nodekeeper.dev/test/sabotage"
 )
 
 const (
@@ -49,12 +50,18 @@ type process struct {
 	isKilled bool
 }
 
+// String returns the name of the process.
+func (p *process) String() string { return p.name }
+
+// Proxy implements sabotage.Victim.
+func (p *process) Proxy() *faultproxy.Proxy { return p.proxy }
+
 // run keeps the program running until ctx is cancelled, and then ends it as Kubernetes does.
 func (p *process) run(ctx context.Context) {
 	backoff := minBackoff
 	for ctx.Err() == nil {
 		if p.isHeld() {
-			wait(ctx, period)
+			sabotage.Wait(ctx, period)
 			continue
 		}
 		began, identity := time.Now(), p.identity()
@@ -62,7 +69,7 @@ func (p *process) run(ctx context.Context) {
 		if time.Since(began) > maxBackoff || p.identity() != identity { // a new pod has no backoff
 			backoff = minBackoff
 		}
-		wait(ctx, backoff)
+		sabotage.Wait(ctx, backoff)
 		backoff = min(2*backoff, maxBackoff)
 	}
 }

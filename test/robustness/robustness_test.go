@@ -14,6 +14,8 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/stretchr/testify/require"
 	logf "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"nodekeeper.dev/test/sabotage"
 )
 
 var (
@@ -123,9 +125,12 @@ func (w *world) trouble(t *testing.T, seed uint64, values *atomic.Int64) {
 		u := &user{world: w, random: rand.New(rand.NewPCG(seed, uint64(1+i))), values: values}
 		all.Go(func() { u.run(ctx) })
 	}
+	s := &sabotage.Saboteur{
+		Kinds: w.kinds(), Log: report, Fail: w.fail,
+		Injected: func(f sabotage.Fault) { w.count(w.faults, sabotage.TypeName(f)) },
+	}
 	for i := range saboteurCount {
-		random := rand.New(rand.NewPCG(seed, uint64(100+i)))
-		all.Go(func() { w.sabotage(ctx, random, report) })
+		all.Go(func() { s.Run(ctx, rand.New(rand.NewPCG(seed, uint64(100+i)))) })
 	}
 	all.Wait()
 }

@@ -22,6 +22,7 @@ import (
 
 	"nodekeeper.dev/test/controlplane"
 	"nodekeeper.dev/test/faultproxy"
+	"nodekeeper.dev/test/sabotage"
 	"nodekeeper.dev/test/webhooks"
 )
 
@@ -49,8 +50,8 @@ type world struct {
 	storage  *storage
 	crew     []*process
 
-	serversMu sync.Mutex // held while a server is stopped and started
-	plane     *controlplane.ControlPlane
+	plane   *controlplane.ControlPlane
+	servers *sabotage.Servers
 
 	mu     sync.Mutex
 	blind  []interval
@@ -79,6 +80,8 @@ func newWorld(t *testing.T, s scenario) *world {
 		scenario: s, client: c, plane: plane, faults: map[string]int{}, exits: map[string]int{},
 		storage: &storage{etcd: etcd, transactions: transactions, metadata: metadata},
 	}
+	blindness := &sights{world: w}
+	w.servers = &sabotage.Servers{Plane: plane, Before: blindness.goBlind, After: blindness.await}
 	for _, name := range []string{transactions, metadata} {
 		require.NoError(t, c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}))
 	}
@@ -181,20 +184,8 @@ func eventually(ctx context.Context, look func(context.Context) error) error {
 		if err == nil {
 			return nil
 		}
-		if !wait(ctx, period) {
+		if !sabotage.Wait(ctx, period) {
 			return errors.Join(err, ctx.Err())
 		}
-	}
-}
-
-// wait waits for a time. It returns false if ctx is cancelled before.
-func wait(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
 	}
 }
