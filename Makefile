@@ -164,7 +164,7 @@ unraced = $(if $(filter no,$(RACED)),$(if $(raced),| grep -vxF "$$(go list $(rac
 unraced_modules = $(if $(filter no,$(RACED)),$(filter-out test/robustness,$(modules)),$(modules))
 
 # The packages that mostly run built programs: make e2e tests them, and make test the others.
-E2E_PACKAGES := /test/(bench|demo|deploy|e2e|library|plugin|program)$$
+E2E_PACKAGES := /test/(bench|demo|deploy|e2e|library|plugin|program|robustness)$$
 .PHONY: test
 test: build controlplane ## run the tests except those of make e2e, make monitoring and make browser-test; PRODUCT=keeper, sharding, placement or repository: those of one product, or of the repository itself; RACED=no: skip those that make race and make robustness run
 	go list $(packages) | grep -vE '$(E2E_PACKAGES)' $(unraced) | xargs $(GO_TEST)
@@ -232,16 +232,21 @@ robustness: $(PROGRAMS_TARGET) controlplane ## let everything go wrong for DURAT
 	go -C test/robustness test -count=1 -v -timeout=0 . \
 		-args -robustness.seed=$(SEED) -robustness.seeds=$(SEEDS) -robustness.duration=$(DURATION)
 
+.PHONY: placement-robustness
+placement-robustness: $(PROGRAMS_TARGET) controlplane ## the same for placement; four seeds in a row have every scenario
+	go test ./placement/test/robustness -count=1 -v -timeout=0 \
+		-args -robustness.seed=$(SEED) -robustness.seeds=$(SEEDS) -robustness.duration=$(DURATION)
+
 # How long soak explores each of what CI explores in seconds.
 SCHEDULES ?= 1000000
 SOAK ?= 10m
 .PHONY: soak
-soak: build controlplane ## explore for long what CI explores for seconds: SCHEDULES (1000000) of each simulation, and SOAK (10m) of robustness and of the sharder's exclusion
+soak: build controlplane ## explore for long what CI explores for seconds: SCHEDULES (1000000) of each simulation, and SOAK (10m) of both suites of robustness and of the sharder's exclusion
 	go test ./test/simulation -v -timeout=0 -args -schedules=$(SCHEDULES) -narrow=$(SCHEDULES)
 	go test ./placement/test/simulation -v -timeout=0 -args -schedules=$(SCHEDULES) -narrow=$(SCHEDULES)
 	go test ./sharding/internal/assignment -run=TestNoScheduleBreaksAPromise -v -timeout=0 -args -schedules=$(SCHEDULES)
 	go test ./sharding/test/library -v -timeout=0 -run=TestExclusion -args -shard.duration=$(SOAK) -shard.objects=500
-	$(MAKE) robustness DURATION=$(SOAK)
+	$(MAKE) robustness placement-robustness DURATION=$(SOAK)
 
 REPLICAS ?= 1,2,3
 CHURN ?= 2m

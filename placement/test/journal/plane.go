@@ -106,7 +106,7 @@ func (p *DataPlane) start(c *contract.Contract) error {
 			if p.running[u] != nil {
 				continue
 			}
-			stopped, err := Entry{Name: e.Name, Index: index, Epoch: epoch, PID: os.Getpid(), Pod: p.Pod, Of: e.Of}.Begin(p.Journal)
+			stopped, err := Entry{Name: e.Name, Index: index, Epoch: epoch, PID: os.Getpid(), Pod: p.Pod, Of: e.Of, UID: string(e.UID)}.Begin(p.Journal)
 			if err != nil {
 				return err
 			}
