@@ -171,6 +171,9 @@ func decide(t txn.Transaction, r *record.Record, n *nodeview.Node, policy labels
 func decideSave(t txn.Transaction, r record.Record, n *nodeview.Node, policy labels.Policy) Decision {
 	switch {
 	case !isLater(t, r):
+		if edits := unsavedEdits(t, r, policy); edits != "" {
+			return save(withEdits(t, r, edits, policy.MachineBound), "edits of an incarnation that never got its labels back")
+		}
 		return nothing("an older event, or of an incarnation that never got its labels back")
 	case !maps.Equal(t.Labels, r.Labels):
 		return save(captured(t, &r, n, policy), "the labels changed")

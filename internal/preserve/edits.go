@@ -1,7 +1,11 @@
 package preserve
 
 import (
+	"cmp"
+	"maps"
 	"slices"
+
+	"k8s.io/apimachinery/pkg/types"
 
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodeview"
@@ -14,7 +18,13 @@ import (
 // it follows another one, and the update is later than all that it has. What users have given to a
 // name follows none, and is restored at their request.
 func isStranded(t txn.Transaction, r *record.Record) bool {
-	return t.Type == txn.Updated && r != nil && !r.Floor && followed(*r) != "" && !Owned(*r, t.UID, t.Marker) && !t.RestoredFrom().After(r.Revision) &&
+	return t.Type == txn.Updated && r != nil && !r.Floor && isUnrestored(t, *r)
+}
+
+// isUnrestored reports whether a transaction is of an incarnation that never got the labels of a
+// record, and later than all that the record has.
+func isUnrestored(t txn.Transaction, r record.Record) bool {
+	return followed(r) != "" && !Owned(r, t.UID, t.Marker) && !t.RestoredFrom().After(r.Revision) &&
 		t.Revision.After(r.Revision) && t.Revision.After(r.Restored.Revision)
 }
 
@@ -44,11 +54,27 @@ func editedSince(t txn.Transaction, n *nodeview.Node, policy labels.Policy) labe
 	if n.IsRestored() && n.Marker != t.Marker {
 		return n.Edited // what else differs may be from the restore that set the marker since
 	}
-	byUsers := func(of labels.Side, key string) bool {
-		return policy.Has(key) && !of.Machine.Has(key) && !of.Unclear.Has(key)
+	return n.Edited.Union(editedBetween(sideOf(t), n).Where(policy.Has))
+}
+
+// EditedSince returns the keys that users have edited on a Node by its later state, given those that
+// they had edited by its earlier one. managedFields do not show labels that are removed, nor edits
+// in the second in which the Node was created. If labels were restored in between, there are none.
+func EditedSince(edited labels.Keys, before, after *nodeview.Node) labels.Keys {
+	if after.IsRestored() && after.Marker != before.Marker {
+		return ""
 	}
-	before, after := sideOf(t), sideOfNode(n)
-	return n.Edited.Union(labels.KeysOf(func(yield func(string) bool) {
+	if !maps.Equal(before.Labels, after.Labels) {
+		edited = edited.Union(editedBetween(labels.Side{Labels: before.Labels, Machine: before.Machine, Unclear: before.Unclear}, after))
+	}
+	return edited.Without(after.Machine).Without(after.Unclear)
+}
+
+// editedBetween returns the keys that users have edited between two states of a Node.
+func editedBetween(before labels.Side, n *nodeview.Node) labels.Keys {
+	byUsers := func(of labels.Side, key string) bool { return !of.Machine.Has(key) && !of.Unclear.Has(key) }
+	after := sideOfNode(n)
+	return labels.KeysOf(func(yield func(string) bool) {
 		for key, value := range after.Labels {
 			former, wasThere := before.Labels[key]
 			isEdited := wasThere && former != value || !wasThere && labels.IsLabel(key)
@@ -61,5 +87,60 @@ func editedSince(t txn.Transaction, n *nodeview.Node, policy labels.Policy) labe
 				return
 			}
 		}
-	}))
+	})
+}
+
+// unsavedEdits returns the keys that users have edited on an incarnation that has ended without the
+// labels of a record. The next incarnation must get these edits. Labels that belong to a machine stay
+// as they are saved: the incarnation may be another machine. So do labels of the former machine's
+// agents with which the Node was created, see [copies].
+func unsavedEdits(t txn.Transaction, r record.Record, policy labels.Policy) labels.Keys {
+	if t.Type != txn.Deleted || t.Edited == "" || !isUnrestored(t, r) {
+		return ""
+	}
+	isKept := func(key string) bool {
+		return policy.Has(key) && !policy.Ignored.Match(key) && !policy.MachineBound.Match(key)
+	}
+	return t.Edited.Where(isKept).Without(copies(r, sideOf(t)))
+}
+
+// withEdits returns a record with the values that some keys had when an incarnation ended, or without
+// them. They belong to users now. The record still follows the same incarnation, but its revision is
+// that of the end, so that a Node with the marker of the former one does not count as restored. If
+// nothing changes, the record gets a note, so that late events from before the end count as older.
+func withEdits(t txn.Transaction, r record.Record, keys labels.Keys, bound labels.MachineBound) record.Record {
+	next := r
+	edited, others := divided(t.Labels, keys.Set())
+	_, next.Labels = divided(r.Labels, keys.Set())
+	maps.Copy(next.Labels, edited)
+	wasMachines := r.Machine.Union(t.Overruled).Set()
+	next.Machine, next.Unclear = r.Machine.Without(keys), r.Unclear.Without(keys)
+	next.Overruled = r.Overruled.Union(keys.Where(func(key string) bool { return wasMachines[key] }))
+	next.Withheld = withheldWithout(r, t.UID, keys)
+	owners := t.Owners.Without(labels.KeysOf(maps.Keys(others)))
+	next.Owners = owners.After(r.Owners.Without(keys), allOf(r), allOf(next)).Others()
+	follows := cmp.Or(r.Restored.UID, r.Source)
+	if Equivalent(next, r, bound) && next.Owners == r.Owners {
+		next = noted(next, follows, t.Revision)
+	} else {
+		next.Revision, next.Source, next.Restored = t.Revision, follows, record.Restoration{}
+	}
+	setEnd(&next, t)
+	return next
+}
+
+// withheldWithout returns the withheld labels of a record without some keys, after an incarnation has
+// ended that never got them.
+func withheldWithout(r record.Record, uid types.UID, keys labels.Keys) []record.Withheld {
+	var next []record.Withheld
+	for _, w := range r.Withheld {
+		if _, w.Labels = divided(w.Labels, keys.Set()); len(w.Labels) == 0 {
+			continue
+		}
+		if w.State.WaitsFor(uid) || w.State.IsUnconfirmedFor(uid) {
+			w.State = record.Kept
+		}
+		next = append(next, w)
+	}
+	return next
 }

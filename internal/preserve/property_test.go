@@ -79,9 +79,13 @@ func (g generator) marker() string { return []string{"", g.rv()}[g.IntN(2)] }
 func (g generator) transaction() txn.Transaction {
 	own := g.labels()
 	machine, unclear := g.ownership(own)
+	rv, marker := g.rv(), g.marker()
+	if marker == rv { // a marker is older than its Node
+		marker = ""
+	}
 	return txn.Transaction{
 		Type: []txn.Type{txn.Added, txn.Updated, txn.Deleted}[g.IntN(3)], Node: "node-1", UID: g.uid(),
-		Revision: revision.Of(g.rv()), Labels: own, Machine: machine, Unclear: unclear, Withdrawn: g.overruled(own), Overruled: g.overruled(own), Marker: g.marker(), Restored: g.IntN(2) == 0, FoundsRecord: g.IntN(2) == 0,
+		Revision: revision.Of(rv), Labels: own, Machine: machine, Unclear: unclear, Withdrawn: g.overruled(own), Overruled: g.overruled(own), Edited: g.keys(own).Union(g.overruled(own)), Marker: marker, Restored: g.IntN(2) == 0, FoundsRecord: g.IntN(2) == 0,
 	}
 }
 

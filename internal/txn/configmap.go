@@ -48,6 +48,7 @@ const (
 	unclearAnnotation   = "nodekeeper.dev/unclear-labels"
 	withdrawnAnnotation = "nodekeeper.dev/withdrawn-labels"
 	overruledAnnotation = "nodekeeper.dev/overruled-labels"
+	editedAnnotation    = "nodekeeper.dev/edited-labels"
 	ownersAnnotation    = "nodekeeper.dev/label-owners"
 
 	shortHashLength = 16
@@ -70,7 +71,8 @@ func (t Transaction) ConfigMap(namespace string) *corev1.ConfigMap {
 		annotations[markerAnnotation] = t.Marker
 	}
 	for annotation, text := range map[string]string{
-		unclearAnnotation: string(t.Unclear), withdrawnAnnotation: string(t.Withdrawn), overruledAnnotation: string(t.Overruled), ownersAnnotation: string(t.Owners),
+		unclearAnnotation: string(t.Unclear), withdrawnAnnotation: string(t.Withdrawn), overruledAnnotation: string(t.Overruled), editedAnnotation: string(t.Edited),
+		ownersAnnotation: string(t.Owners),
 	} {
 		if text != "" {
 			annotations[annotation] = text
@@ -150,7 +152,7 @@ func (t *Transaction) parseKeys(cm *corev1.ConfigMap) (err error) {
 		return nil
 	}
 	for key, to := range map[string]*labels.Keys{
-		machineAnnotation: &t.Machine, unclearAnnotation: &t.Unclear, withdrawnAnnotation: &t.Withdrawn, overruledAnnotation: &t.Overruled,
+		machineAnnotation: &t.Machine, unclearAnnotation: &t.Unclear, withdrawnAnnotation: &t.Withdrawn, overruledAnnotation: &t.Overruled, editedAnnotation: &t.Edited,
 	} {
 		if *to, err = labels.ParseKeys(cm.Annotations[key]); err != nil {
 			return malformed("annotation %s: %v", key, err)

@@ -24,7 +24,7 @@ func deleted() txn.Transaction {
 		Type: txn.Deleted, Node: "node-1", UID: "0b8a8a0c-9b1c-4bb5-8a43-6a1f2ac1d7a1", Revision: revision.MustParse("2571"),
 		Labels:  map[string]string{"rack": "r7", "example.com/team": "blue"},
 		Machine: "kubernetes.io/arch,kubernetes.io/hostname,kubernetes.io/os",
-		Unclear: "rack", Withdrawn: "example.com/gone", Overruled: "example.com/pool",
+		Unclear: "rack", Withdrawn: "example.com/gone", Overruled: "example.com/pool", Edited: "example.com/gone,rack",
 		Marker: "2214", Restored: true, ObservedAt: observedAt,
 	}
 }
@@ -50,6 +50,7 @@ func TestConfigMapIsAsTheDocumentationShowsIt(t *testing.T) {
 				"nodekeeper.dev/unclear-labels":   "rack",
 				"nodekeeper.dev/withdrawn-labels": "example.com/gone",
 				"nodekeeper.dev/overruled-labels": "example.com/pool",
+				"nodekeeper.dev/edited-labels":    "example.com/gone,rack",
 			},
 		},
 		Immutable: &immutable,
@@ -65,6 +66,7 @@ func TestConfigMapOmitsEmptyFields(t *testing.T) {
 	assert.NotContains(t, cm.Annotations, "nodekeeper.dev/restored")
 	assert.NotContains(t, cm.Annotations, "nodekeeper.dev/withdrawn-labels")
 	assert.NotContains(t, cm.Annotations, "nodekeeper.dev/overruled-labels")
+	assert.NotContains(t, cm.Annotations, "nodekeeper.dev/edited-labels")
 	assert.NotContains(t, cm.Annotations, "nodekeeper.dev/unclear-labels")
 	assert.Equal(t, map[string]string{"type": "added"}, cm.Data)
 }
@@ -77,7 +79,7 @@ func TestConfigMapStoresFoundsRecord(t *testing.T) {
 // Watchers that do not support ownership do not store it.
 func TestLabelsWithoutOwnershipAreUnclear(t *testing.T) {
 	cm := deleted().ConfigMap("ns")
-	for _, key := range []string{"machine-labels", "unclear-labels", "withdrawn-labels", "overruled-labels"} {
+	for _, key := range []string{"machine-labels", "unclear-labels", "withdrawn-labels", "overruled-labels", "edited-labels"} {
 		delete(cm.Annotations, "nodekeeper.dev/"+key)
 	}
 	got, err := txn.Parse(cm)

@@ -20,6 +20,7 @@
 //	    nodekeeper.dev/unclear-labels: rack
 //	    nodekeeper.dev/withdrawn-labels: example.com/gone
 //	    nodekeeper.dev/overruled-labels: example.com/pool
+//	    nodekeeper.dev/edited-labels: example.com/gone,rack
 //	    nodekeeper.dev/observed-at: "2026-11-21T03:14:15.926535Z"
 //	immutable: true
 //	data:

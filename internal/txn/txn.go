@@ -52,6 +52,10 @@ type Transaction struct {
 	// labels of the machine that a user removed, including keys from states that this transaction
 	// supersedes.
 	Overruled labels.Keys
+	// Edited are the keys that users have set, changed or removed since the Node was created, in a
+	// Deleted transaction whose final state is known. If the incarnation never got its labels, these
+	// keys are saved, see package preserve.
+	Edited labels.Keys
 	// Owners are the field managers of the labels that are not the machine's.
 	Owners fieldmanagers.Owners
 	// Marker is the value of the marker at that resourceVersion, or "".
@@ -81,20 +85,28 @@ type Transaction struct {
 func (t Transaction) IsRequest() bool { return t.Type == Added && t.AtOnce && !t.FoundsRecord }
 
 // EndSeen returns the transaction for the end of a Node that a processor read itself, see
-// [Transaction.ByProcessor].
-func EndSeen(n *nodeview.Node) Transaction {
+// [Transaction.ByProcessor]. Unless this is the final state, it has no edits: the Node may still
+// change.
+func EndSeen(n *nodeview.Node, isFinal bool) Transaction {
 	t := Of(Deleted, n)
 	t.ByProcessor = true
+	if !isFinal {
+		t.Edited = ""
+	}
 	return t
 }
 
 // Of returns the transaction for an event, given the resulting state of the Node. It shares the
 // labels. ObservedAt and FoundsRecord are not set.
 func Of(typ Type, n *nodeview.Node) Transaction {
-	return Transaction{
+	t := Transaction{
 		Type: typ, Node: n.Name, UID: n.UID, Revision: n.Revision, Labels: n.Labels, Marker: n.Marker,
 		Restored: n.IsRestored(), Machine: n.Machine, Unclear: n.Unclear, Owners: n.Owners,
 	}
+	if typ == Deleted {
+		t.Edited = n.Edited.Without(labels.Marker)
+	}
+	return t
 }
 
 // RestoredFrom returns the revision of the record that was last restored onto the incarnation,

@@ -28,6 +28,7 @@ const handlerItem = "an event of the informer"
 type handler struct {
 	log         logr.Logger
 	observer    Observer
+	edits       Edits // belongs to the goroutine of the informer
 	stream      *barrier.Stream
 	outbox      *Outbox
 	history     *rewind.Detector
@@ -182,9 +183,13 @@ func (h *handler) handle(before, after *nodeview.Node, missed bool) {
 // observe returns the transactions of an event, which was either observed or concluded from a list.
 func (h *handler) observe(before, after *nodeview.Node, now time.Time, observed bool) []txn.Transaction {
 	if observed {
-		return h.observer.Observe(before, after, now)
+		transactions := h.observer.Observe(before, after, now)
+		h.edits.Observe(before, after, transactions)
+		return transactions
 	}
-	return h.observer.ObserveAfterGap(before, after, now)
+	transactions := h.observer.ObserveAfterGap(before, after, now)
+	h.edits.ObserveAfterGap(before, transactions)
+	return transactions
 }
 
 // addUnchecked keeps a node until it is compared with its record.

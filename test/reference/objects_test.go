@@ -36,7 +36,7 @@ func exampleTransaction() *corev1.ConfigMap {
 	return txn.Transaction{
 		Type: txn.Updated, Node: "node-1", UID: formerUID, Revision: revision.MustParse("2571"), Marker: "2214", Restored: true,
 		Labels:  map[string]string{"kubernetes.io/os": "linux", "example.com/team": "blue", "rack": "r7", "zone": "a"},
-		Machine: "kubernetes.io/os", Unclear: "zone", Withdrawn: "example.com/feature", Overruled: "example.com/pool", Owners: `[{"manager":"kubectl-label","operation":"Update","keys":"rack"}]`,
+		Machine: "kubernetes.io/os", Unclear: "zone", Withdrawn: "example.com/feature", Overruled: "example.com/pool", Edited: "rack", Owners: `[{"manager":"kubectl-label","operation":"Update","keys":"rack"}]`,
 		ObservedAt: time.Date(2026, 11, 21, 3, 14, 15, 926535000, time.UTC), FoundsRecord: true, AtOnce: true,
 	}.ConfigMap("node-metadata-transactions")
 }

@@ -74,6 +74,10 @@ type incarnation struct {
 	addedAt uint64
 	// savedUpTo is its latest revision that a record has had as its version or in a note.
 	savedUpTo uint64
+	// edited are the keys that users have edited on it, in the first transaction that has any, and
+	// editedAt is the revision at which that was stored.
+	edited   labels.Keys
+	editedAt uint64
 	// recorded are all transactions about it that were ever stored.
 	recorded []storedTxn
 }
@@ -293,6 +297,9 @@ func (n *node) applyTransaction(revision uint64, w *transactionWrite) {
 	}
 	if w.Type == txn.Added && i.addedAt == 0 {
 		i.addedAt = revision
+	}
+	if i.editedAt == 0 && w.Edited != "" {
+		i.edited, i.editedAt = w.Edited, revision
 	}
 	i.recorded = append(i.recorded, storedTxn{storedAt: revision, resourceVersion: number(w.Revision.String()), typ: w.Type})
 }

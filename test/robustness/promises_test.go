@@ -151,7 +151,8 @@ func (g *ghost) checkGiven(n *node, i *incarnation, had []labels.Side, given sta
 	if floor := g.floor(i, owner); number(given.marker) < floor && !owner.hadSince(floor, saved) {
 		return fmt.Errorf("restored from version %s: a change of incarnation %s at %d was recorded, or seen for sure", given.marker, short(owner.uid), floor)
 	}
-	if _, isBlind := g.blindAt(owner.deletedAt); !isBlind && !maps.Equal(saved, owner.last().labels) && !g.lacksLateEdits(owner, saved) {
+	ended := n.endedWithout(owner, i)
+	if _, isBlind := g.blindAt(owner.deletedAt); !isBlind && !isWithEdits(saved, owner.last().labels, ended, i.addedAt) && !g.lacksLateEdits(owner, ended, saved) {
 		return fmt.Errorf("restored %v: incarnation %s ended at %d with %v", saved, short(owner.uid), owner.deletedAt, owner.last().labels)
 	}
 	return nil
@@ -160,12 +161,12 @@ func (g *ghost) checkGiven(n *node, i *incarnation, had []labels.Side, given sta
 // lacksLateEdits reports whether only edits of a Node that was being deleted are missing. An edit
 // during the release of the Node is lost if every process that saw it ends before it is stored.
 // Faults cause that, and it is a limit of the design.
-func (g *ghost) lacksLateEdits(owner *incarnation, saved labelSet) bool {
+func (g *ghost) lacksLateEdits(owner *incarnation, ended []*incarnation, saved labelSet) bool {
 	if !g.protectorsEnd {
 		return false
 	}
 	for _, s := range slices.Backward(owner.states) {
-		if maps.Equal(s.labels, saved) {
+		if isWithEdits(saved, s.labels, ended, 0) {
 			return true
 		}
 		if !s.isEnding {
@@ -212,7 +213,7 @@ func (g *ghost) isStored(n *node, name string) bool {
 	case t.Type == txn.Added:
 		return n.live != i || i.ownedAt != 0
 	case i.ownedAt == 0:
-		return true // recorded of an incarnation that never owned its labels
+		return editsAreStored(n, t.Transaction)
 	}
 	edit := i.lastEdit(number(t.Revision.String()))
 	return i.savedUpTo >= edit || number(n.record.Revision.String()) >= edit || g.isTooLate(n, i, t)
@@ -370,6 +371,7 @@ func (g *ghost) checkTruth(n *node, e event) error {
 	}
 	s, ok := source.at(number(r.Revision.String()))
 	switch {
+	case !ok && n.savesEdits(r):
 	case !ok:
 		return fmt.Errorf("incarnation %s never had version %s", short(r.Source), r.Revision)
 	case !maps.Equal(s.labels, r.Labels):

@@ -62,6 +62,9 @@ func isNote(n *node, before, after record.Record) bool {
 		return false
 	}
 	s, ok := i.at(number(after.Restored.Revision.String()))
+	if !ok && n.notesEdits(i, after.Restored.Revision) {
+		return true
+	}
 	isOwn := i.uid == before.Source && number(after.Restored.Revision.String()) > number(before.Revision.String())
 	return ok && (isOwn || s.marker == before.Revision.String()) && maps.Equal(s.labels, after.Labels)
 }
@@ -74,6 +77,9 @@ func isLater(n *node, before, after record.Record) bool {
 		return false
 	}
 	s, ok := source.at(number(after.Revision.String()))
+	if !ok && n.savesEdits(&after) {
+		s, ok = source.last(), true
+	}
 	isAfterRestore := number(after.Revision.String()) > number(before.Restored.Revision.String())
 	switch {
 	case !ok:

@@ -7,8 +7,9 @@ import "nodekeeper.dev/test/schedules"
 var found = schedules.Recorded{
 	"added: a later state is dropped":                                              30_203,
 	"added: the start of an incarnation that is gone does not count":               8_880_002_543_475,
+	"edits: an end whose edits change nothing is not noted":                        149_492,
 	"processor: knows the record before the node":                                  26_097,
-	"processor: reads the record before the node":                                  52_631,
+	"processor: reads the record before the node":                                  10_590,
 	"processor: removes whatever has the name":                                     149_671,
 	"processor: restores from a cached record":                                     8_183,
 	"refused: a label that cannot be removed is put onto the next node":            358_492,

@@ -32,13 +32,16 @@ var (
 //
 // An incarnation owns its labels from the moment when they are restored onto it; the first
 // incarnation owns them from its creation. The next incarnation must get the final labels of the
-// last owner. If all watchers were down, these may be unknown; then the next incarnation may get
-// any labels that the last owner had, but none older than its stored labels.
+// last owner, with what users have edited on incarnations that ended before they had them. If all
+// watchers were down, these may be unknown; then the next incarnation may get any labels that the last
+// owner had, but none older than its stored labels.
 type ghost struct {
 	strict         bool // no change may be lost
 	recordsUpdates bool
 	protects       bool // processors save the end of a Node before its transactions in the queue
 	markersSuffice bool // a Node with the marker of the record owns its labels even if the record does not note it
+	renews         bool // the datastore is replaced: an end that is the first event since saves no edits
+	admits         bool // the webhook may admit a Node before the edits of a protected one are saved
 	watched        bool // each event is compared with its predecessor, as a watcher does that has seen both
 
 	owner     int      // the last incarnation that owned its labels; 0: none yet
@@ -53,6 +56,7 @@ type ghost struct {
 	guardsUnsure bool // a record was removed, or a change left no trace
 	guards       [trustIndex + 1]guard
 
+	folded int    // the revision of the latest end whose edits are saved
 	forgot int    // events up to this revision do not count, since the record was removed
 	ending ending // set while a processor saves the end of a Node
 	by     []life // the incarnations, starting at index 1
@@ -71,7 +75,11 @@ type life struct {
 	isEnded  bool // a watcher has stored its end
 	isLoose  bool // it existed during a removal of the record, which may have overtaken its stored states
 
-	set []string // the values that its agents have set
+	set     []string    // the values that its agents have set
+	touched labels.Keys // the keys that users have set, changed or removed on it
+	edited  labels.Keys // those in the end that a watcher stored first
+
+	addedAt, endedAt int // when its addition, and its end with its edits, were first stored
 
 	asked *creation // its admission, if it had its labels then; nil: they are restored later
 }
@@ -88,7 +96,7 @@ func (g *ghost) endingOf(uid types.UID) ending {
 
 func (g *ghost) reset(s *settings) {
 	watched := s.variant == steady && s.recordUpdates
-	*g = ghost{strict: s.isStrict(), protects: s.variant == protected, recordsUpdates: s.recordUpdates, markersSuffice: s.markersSuffice, watched: watched, by: append(g.by[:0], life{}), trust: trust{isOn: s.trust > 0}, guarded: s.guarded}
+	*g = ghost{strict: s.isStrict(), protects: s.variant == protected, recordsUpdates: s.recordUpdates, markersSuffice: s.markersSuffice, watched: watched, renews: s.replaces > 0, admits: s.variant == protected && s.webhook > 0, by: append(g.by[:0], life{}), trust: trust{isOn: s.trust > 0}, guarded: s.guarded}
 }
 
 // created must be called after a Node was created.
@@ -141,7 +149,9 @@ func (g *ghost) owns(w *world) bool { return g.by[w.incarnation].owns > 0 }
 // transaction.
 func (g *ghost) puts(t txn.Transaction) {
 	l := &g.by[incarnationOf(t.UID)]
-	l.stored = max(l.stored, number(t.Revision.String()))
+	if rv := number(t.Revision.String()); !g.isLate(t.UID, rv) {
+		l.stored = max(l.stored, rv)
+	}
 	l.isEnded = l.isEnded || t.Type == txn.Deleted
 	if t.Type == txn.Added && !l.isAdded {
 		l.isAdded, l.floor = true, g.by[g.owner].stored
@@ -162,16 +172,17 @@ func (g *ghost) restores(w *world, read *nodeview.Node, wanted map[string]string
 		return
 	}
 	g.checkAgentKey(w, read.UID, cameWith(read), given)
-	if !g.had(w, g.by[w.incarnation].floor, g.gives(w, w.livesOf(read), given)) {
+	if !g.had(w, g.by[w.incarnation].floor, g.gives(w, w.incarnation, w.livesOf(read), given)) {
 		w.breaks(errBrokeP1, "%s gets %v, which u%d did not have in the end", read.UID, given, g.owner)
 	}
 }
 
-// gives returns a function that reports whether restoring a state of the owner onto a node with one
-// of the live sides results in the given labels.
-func (g *ghost) gives(w *world, lives []labels.Side, given map[string]string) func(*nodeview.Node, map[string]string) bool {
+// gives returns a function that reports whether restoring a state of the owner, with the edits of
+// the incarnations since, onto the next one, which has one of the live sides, results in the given
+// labels.
+func (g *ghost) gives(w *world, next int, lives []labels.Side, given map[string]string) func(*nodeview.Node, map[string]string) bool {
 	return func(n *nodeview.Node, saved map[string]string) bool {
-		return slices.ContainsFunc(g.sidesOf(w, n, saved), func(side labels.Side) bool {
+		return slices.ContainsFunc(g.withEdits(w, next, g.sidesOf(w, n, saved)), func(side labels.Side) bool {
 			return slices.ContainsFunc(lives, func(live labels.Side) bool { return maps.Equal(given, policy.Restored(live, side)) })
 		})
 	}
@@ -384,6 +395,7 @@ func (g *ghost) saves(w *world, r record.Record) {
 	g.noted(w, source)
 	if r.Restored.UID != "" {
 		g.noted(w, incarnationOf(r.Restored.UID))
+		g.notesEnd(w, r)
 	}
 	if isFirst && !g.recordsUpdates && w.node != nil && incarnationOf(w.node.UID) == source && !w.node.IsDeleting() {
 		w.breaks(errBrokeP1, "the first labels of %s are saved while it lives, and no changes are recorded", r.Source)
@@ -400,6 +412,7 @@ func (g *ghost) saves(w *world, r record.Record) {
 		}
 		own, _ := split(e.node.Labels)
 		switch {
+		case g.savesEdits(w, e, r):
 		case e.incarnation != source || !maps.Equal(own, plain(r.Labels)):
 			w.breaks(errBrokeP2, "%v are not the labels of %s at %s", r.Labels, r.Source, r.Revision)
 		case r.Restored.UID == "" && plainKeys(r.Machine) != machineOf(e.node) && (plainKeys(r.Machine) == "" || !g.isCopied(w, source, own[w.agentKey])) && (plainKeys(r.Machine) != e.node.Unclear || !g.hasSet(source, own[w.agentKey])):
@@ -488,7 +501,9 @@ func (g *ghost) check(w *world) {
 			w.breaks(errBrokeP1, "saved are %v, the node has %v (marker %q)", w.record.Labels, own, w.node.Marker)
 		}
 	case !g.had(w, g.by[g.owner].stored, func(_ *nodeview.Node, own map[string]string) bool {
-		return maps.Equal(own, plain(w.record.Labels))
+		return slices.ContainsFunc(g.withEdits(w, w.incarnation+1, []labels.Side{{Labels: own}}), func(side labels.Side) bool {
+			return maps.Equal(side.Labels, plain(w.record.Labels))
+		})
 	}):
 		w.breaks(errBrokeP1, "saved are %v, which u%d did not have in the end", w.record.Labels, g.owner)
 	}

@@ -40,7 +40,7 @@ type mutant struct {
 	looksFirst, leavesNoFloor bool
 	// faults of a watcher
 	recordsFirst, trustsNames, ignoresQueue, leavesForGood                    bool
-	leavesAdmitted                                                            bool
+	leavesAdmitted, trustsTombstones                                          bool
 	noBarrier, holdsConclusions, replacesBarrier                              bool
 	trustsDigests, answersEarly, forgetsProtectors, trustsLabels, trustsGates bool
 	knowsMembersFirst, listsAgain, staysAway, ignoresHeld, believesAhead      bool

@@ -25,6 +25,7 @@ import (
 //	  even if the labels are equal              save: the same labels of the restored incarnation *
 //	t.marker = R.version                        save: a restore that is not noted does not count
 //	  = R.version                               save: any marker counts
+//	an end with edits                           edits: * (editMutants)
 //	anything else                               save: every incarnation counts
 //	version, source, restored of the record     save: * stays, save: the restore is not forgotten
 //	added, of a later state                     added: *

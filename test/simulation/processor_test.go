@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodes"
 	"nodekeeper.dev/internal/nodeview"
@@ -107,8 +109,10 @@ func (a *processorActor) watch() {
 			a.isEdited = a.isEdited && isKnown || e.node.IsDeleting() && isChanged
 			a.node = e.node
 			continue
-		case a.isEdited && isKnown && !a.mutant.ignoresLateEdits:
-			a.late = append(a.late, txn.EndSeen(e.node))
+		case isKnown && a.settings.variant == protected && !a.mutant.ignoresLateEdits:
+			if end := txn.EndSeen(e.node, true); a.isEdited || end.Edited != "" && !preserve.NotesEnding(end, a.record.get()) {
+				a.late = append(a.late, end)
+			}
 		}
 		a.node, a.isEdited = nil, false
 	}
@@ -366,7 +370,7 @@ func (a *processorActor) protect() bool {
 	switch {
 	case len(a.late) > 0:
 		a.log("saw the end of %s, which was edited late", a.late[0].UID)
-		if _, err := a.apply(a.late[:1:1]); err == nil {
+		if a.saveEnd(a.late[0]) {
 			a.late = a.late[1:]
 		}
 		return true
@@ -395,7 +399,7 @@ func (a *processorActor) letGo() {
 			return
 		}
 		a.log("lets %s go", nodeText(n))
-		if !a.mutant.letsGoFirst && !a.saveEnd(n) {
+		if !a.mutant.letsGoFirst && !a.saveEnd(txn.EndSeen(n, false)) {
 			return
 		}
 		a.pause()
@@ -412,15 +416,15 @@ func (a *processorActor) letGo() {
 		a.world.ghost.released(a.world, isEditedLate, a.isOvertaken())
 		a.log("  and takes the finalizer of %s away", nodeText(n))
 		if a.mutant.letsGoFirst {
-			a.saveEnd(n)
+			a.saveEnd(txn.EndSeen(n, false))
 		}
 		return
 	}
 }
 
 // saveEnd stores the labels of a Node that ends.
-func (a *processorActor) saveEnd(n *nodeview.Node) bool {
-	end, r := txn.EndSeen(n), a.knownRecord(n)
+func (a *processorActor) saveEnd(end txn.Transaction) bool {
+	r := a.knownRecord(end.UID)
 	var waiting []txn.Transaction
 	queue := a.queue
 	if !preserve.NotesEnding(end, r) && !a.mutant.overtakesQueue {
@@ -453,12 +457,12 @@ func (a *processorActor) leavesOut(t, end txn.Transaction, r *record.Record) boo
 
 // knownRecord returns the cached record, or nil if there is none. A mutant assumes that any record
 // belongs to the Node.
-func (a *processorActor) knownRecord(n *nodeview.Node) *record.Record {
+func (a *processorActor) knownRecord(uid types.UID) *record.Record {
 	if a.record == nil {
 		return nil
 	}
 	if a.mutant.trustsRecords && a.record.hasLabels() {
-		return &record.Record{Source: n.UID}
+		return &record.Record{Source: uid}
 	}
 	return &a.record.Record
 }

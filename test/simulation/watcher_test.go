@@ -20,6 +20,7 @@ import (
 type watcherActor struct {
 	actor
 	observer watcher.Observer
+	edits    watcher.Edits
 	outbox   *watcher.Outbox
 
 	// Caches of stored objects, which may be stale. The absence of an object in them proves nothing.
@@ -64,7 +65,7 @@ func (a *watcherActor) down() {
 	if a.outbox == nil || a.outbox.Len(nodeName) > 0 {
 		a.outbox = &watcher.Outbox{Stored: a, Store: a, Turn: a}
 	}
-	a.doubtful = nil
+	a.doubtful, a.edits = nil, watcher.Edits{}
 	a.last, a.started, a.busy, a.cutOff, a.inFlight = nil, false, false, false, nil
 	a.position, a.reached, a.digest = 0, 0, 0
 	if a.member != nil {
@@ -226,6 +227,11 @@ func (a *watcherActor) observe(before, after *nodeview.Node, relisted bool) {
 		observe = a.observer.ObserveAfterGap
 	}
 	transactions := observe(before, after, time.Time{})
+	if relisted && !a.mutant.trustsTombstones {
+		a.edits.ObserveAfterGap(before, transactions)
+	} else {
+		a.edits.Observe(before, after, transactions)
+	}
 	if a.mutant.observe != nil {
 		transactions = a.mutant.observe(before, after, relisted, transactions)
 	}

@@ -255,7 +255,7 @@ func (g *ghost) checkAdmitted(w *world, incarnation int, c *creation) {
 	if e := g.ending; e.incarnation == incarnation && e.owner == g.owner {
 		floor = min(floor, e.stored)
 	}
-	if !g.had(w, floor, g.gives(w, []labels.Side{cameWith(c.seen)}, given)) {
+	if !g.had(w, floor, g.gives(w, incarnation, []labels.Side{cameWith(c.seen)}, given)) {
 		w.breaks(errBrokeP1, "%s was admitted with %v, which u%d did not have in the end", c.node.UID, given, g.owner)
 	}
 }

@@ -179,6 +179,7 @@ func (w *world) show(n *nodeview.Node, isDelete bool) {
 	w.node = n
 	w.events = append(w.events, event{node: n, incarnation: w.incarnation, rv: w.rv, isDelete: isDelete, applied: w.applier.applied})
 	if isDelete {
+		w.ghost.ended(w)
 		w.node = nil
 	}
 }
@@ -204,6 +205,9 @@ func (w *world) relabel(change func(own map[string]string)) {
 		w.applier.changed(w, isThere)
 	}
 	w.setAdmitted(&n)
+	if !w.applier.writer.keeper {
+		w.ghost.touches(w, &n)
+	}
 	edited := w.node.Edited
 	if n.Marker != w.node.Marker {
 		edited = edited.Without(labels.Marker) // it is not that of a restore any more; see patch
@@ -257,6 +261,9 @@ func (w *world) act(value string) {
 	if delete(n.Labels, w.agentKey); value != "" {
 		n.Labels[w.agentKey], machine = value, labels.Keys(w.agentKey)
 		w.ghost.agentsSet(w, value)
+	}
+	if !w.node.Machine.Has(w.agentKey) && !w.node.Unclear.Has(w.agentKey) { // it looks as if a person had removed the label
+		w.ghost.touches(w, &n)
 	}
 	n.Machine, n.Unclear, n.ActedAt = machine, "", w.acted
 	n.Admitted = n.Admitted.Where(func(key string) bool { return key != w.agentKey })
@@ -528,6 +535,7 @@ func (w *world) put(t txn.Transaction) (other *storedTxn) {
 		return &storedTxn{}
 	}
 	w.ghost.puts(t)
+	w.ghost.putsEdits(w, t)
 	w.ghost.recordsRemoval(w, t)
 	w.nextRV()
 	w.puts++

@@ -15,7 +15,7 @@ func LateEnds(node string, states ...*nodeview.Node) []txn.Transaction {
 	var before *nodeview.Node
 	for _, after := range states {
 		if after == nil {
-			l.end(before)
+			l.end(before, nil, true)
 		} else {
 			l.observe(before, after)
 		}

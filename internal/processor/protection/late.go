@@ -8,14 +8,17 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"nodekeeper.dev/internal/nodeview"
+	"nodekeeper.dev/internal/preserve"
+	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/txn"
 )
 
 // lateEdits holds the ends of Nodes that were edited while they were being deleted. Such an edit
 // may have come between the write that removed the [Finalizer] and the delete, and possibly no
 // watcher runs. So every process that protects nodes keeps the ends that its own watch delivers
-// until their labels are stored. The zero value is empty and ready to use. It is safe for
-// concurrent use.
+// until their labels are stored. It also keeps those of edited Nodes that may never have got their
+// labels, because then the edits are saved only from the final state. The zero value is empty and ready
+// to use. It is safe for concurrent use.
 type lateEdits struct {
 	mu     sync.Mutex
 	edited map[types.UID]bool           // Nodes that are being deleted and still exist
@@ -25,7 +28,7 @@ type lateEdits struct {
 // observe processes an event of a Node that exists; before is nil if the Node is new to the cache.
 func (l *lateEdits) observe(before, after *nodeview.Node) {
 	if before != nil && before.UID != after.UID { // the watch missed a delete and a create
-		l.end(before)
+		l.end(before, nil, false)
 		before = nil
 	}
 	if after.Unselected || !after.IsDeleting() || before != nil && before.Marker == after.Marker && maps.Equal(before.Labels, after.Labels) {
@@ -39,14 +42,15 @@ func (l *lateEdits) observe(before, after *nodeview.Node) {
 	l.edited[after.UID] = true
 }
 
-// end processes the delete of a Node. If the watch missed the last state, n is an earlier one.
-func (l *lateEdits) end(n *nodeview.Node) {
+// end processes the delete of a Node, given its record, nil if none is known. If the watch missed the
+// final state, n is an earlier one.
+func (l *lateEdits) end(n *nodeview.Node, r *record.Record, isFinal bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	wasEdited := l.edited[n.UID]
+	t := txn.EndSeen(n, isFinal)
+	isLate := l.edited[n.UID] || t.Edited != "" && !preserve.NotesEnding(t, r)
 	delete(l.edited, n.UID)
-	if wasEdited && !n.Unselected {
-		t := txn.EndSeen(n)
+	if isLate && !n.Unselected {
 		t.ObservedAt = time.Now()
 		l.ends[n.Name] = append(l.ends[n.Name], t)
 	}

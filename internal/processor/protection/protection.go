@@ -111,7 +111,7 @@ func WarnOfProtected(ctx context.Context, all *nodes.Nodes) error {
 // watchNodes enqueues Nodes whose finalizer must be added or removed, or that may have been edited
 // while their finalizer was removed. Those of the first list come after the others. The work may
 // begin before all of them are enqueued.
-func (c *Controller) watchNodes(_ context.Context, work job.Requests) error {
+func (c *Controller) watchNodes(ctx context.Context, work job.Requests) error {
 	_, err := c.Cache.AddEventHandler(toolscache.ResourceEventHandlerDetailedFuncs{
 		AddFunc: func(obj any, isInInitialList bool) {
 			c.observe(nil, nodes.Delivered(obj), work, isInInitialList)
@@ -122,7 +122,12 @@ func (c *Controller) watchNodes(_ context.Context, work job.Requests) error {
 			if n == nil {
 				return
 			}
-			if c.late.end(n); c.late.has(n.Name) {
+			_, missed := obj.(toolscache.DeletedFinalStateUnknown)
+			stored, err := c.Records.Cached(ctx, n.Name)
+			if err != nil {
+				logf.FromContext(ctx).V(1).Info("Assumed that a deleted node has no record", "node", n.Name, "reason", err.Error())
+			}
+			if c.late.end(n, stored.Record, !missed); c.late.has(n.Name) {
 				work.Add(job.Request(n.Name))
 			}
 		},

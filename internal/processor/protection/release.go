@@ -49,7 +49,7 @@ func (c *Controller) release(ctx context.Context, name string) error {
 			return err // another process has released it, or it is another incarnation
 		}
 		unchanged := func(ctx context.Context, _ []txn.Transaction) error { return c.unchanged(ctx, n, readAt) }
-		err = c.save(ctx, txn.EndSeen(n), unchanged)
+		err = c.save(ctx, txn.EndSeen(n, false), unchanged)
 		if errors.Is(err, errChanged) {
 			continue
 		}
@@ -130,7 +130,8 @@ func (c *Controller) unchanged(ctx context.Context, read *nodeview.Node, readAt 
 	return nil
 }
 
-// saveLate applies the late ends of a node as if a watcher had recorded them.
+// saveLate stores the late ends of a node. A Node that was deleted before it had the finalizer was
+// never released, so events of earlier incarnations may still be pending.
 func (c *Controller) saveLate(ctx context.Context, node string) error {
 	for {
 		t, ok := c.late.oldest(node)
@@ -143,7 +144,7 @@ func (c *Controller) saveLate(ctx context.Context, node string) error {
 			}
 			return c.Nodes.ConfirmEvent(ctx, t, c.Rewind.ReportRewind)
 		}
-		if _, err := c.Applier.Apply(ctx, []txn.Transaction{t}, confirm); err != nil {
+		if err := c.save(ctx, t, confirm); err != nil {
 			return err
 		}
 		c.late.removeOldest(node)
