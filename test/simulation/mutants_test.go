@@ -141,12 +141,6 @@ var mutants = with(map[string]mutant{
 		}
 		return d
 	}},
-	"added: the start of an incarnation that is gone does not count": restoring(func(t txn.Transaction, r record.Record, n *nodeview.Node, d preserve.Decision) preserve.Decision {
-		if isStranger(t, r) && (n == nil || n.UID != t.UID) && d.Action == preserve.Save && d.Record.Source == t.UID {
-			return nothing
-		}
-		return d
-	}),
 	"added: every state of an incarnation that has its labels counts": restoring(func(t txn.Transaction, r record.Record, _ *nodeview.Node, d preserve.Decision) preserve.Decision {
 		if !isStranger(t, r) && d.Action == preserve.Nothing {
 			return saved(captured(t))
