@@ -116,5 +116,6 @@ func clearSite(plane *controlplane.ControlPlane) error {
 		c.DeleteAllOf(ctx, &admissionregistrationv1.MutatingWebhookConfiguration{}),
 		c.DeleteAllOf(ctx, &coordinationv1.Lease{}, client.InNamespace(sharderNamespace)),
 		c.DeleteAllOf(ctx, &corev1.ConfigMap{}, client.InNamespace(sharderNamespace)),
+		c.DeleteAllOf(ctx, &corev1.Secret{}, client.InNamespace(sharderNamespace)),
 	)
 }
