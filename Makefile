@@ -217,25 +217,22 @@ e2e: $(PROGRAMS_TARGET) $(if $(E2E_KUBECONFIG),,controlplane) ## run the tests o
 # The directory of the scripts that make a small real cluster.
 REALCLUSTER ?= ../shared/realcluster
 .PHONY: cluster-test
-cluster-test: ## deploy to a real small cluster, walk through what people do there, and run the end-to-end tests (E2E=no: skip these); needs root and REALCLUSTER=DIRECTORY
-	E2E=$(E2E) hack/cluster-test $(REALCLUSTER)
+cluster-test: ## deploy to a real small cluster, walk through what people do there, and run the end-to-end tests (E2E=no: skip these); PRODUCT=placement: type placement's tutorial and walk through what happens to a pool, COUNT (1) times; needs root and REALCLUSTER=DIRECTORY
+	$(if $(filter-out placement,$(PRODUCT)),E2E=$(E2E),E2E=no RUN=Placement COUNT=$(COUNT)) hack/cluster-test $(REALCLUSTER)
 
-.PHONY: placement-walk
-placement-walk: ## type placement's tutorial in a real small cluster, and walk through what happens to a pool there, COUNT (1) times; needs root and REALCLUSTER=DIRECTORY
-	E2E=no RUN='Placement' COUNT=$(COUNT) hack/cluster-test $(REALCLUSTER)
+define newline
 
+
+endef
+ROBUSTNESS_keeper = go -C test/robustness test .
+ROBUSTNESS_placement = go test ./placement/test/robustness
 SEED ?= 0
 SEEDS ?= 3
 DURATION ?= 45s
 .PHONY: robustness
-robustness: $(PROGRAMS_TARGET) controlplane ## let everything go wrong for DURATION (45s) in SEEDS (3) runs from SEED (0: a new one), and check every promise
-	go -C test/robustness test -count=1 -v -timeout=0 . \
-		-args -robustness.seed=$(SEED) -robustness.seeds=$(SEEDS) -robustness.duration=$(DURATION)
-
-.PHONY: placement-robustness
-placement-robustness: $(PROGRAMS_TARGET) controlplane ## the same for placement; four seeds in a row have every scenario
-	go test ./placement/test/robustness -count=1 -v -timeout=0 \
-		-args -robustness.seed=$(SEED) -robustness.seeds=$(SEEDS) -robustness.duration=$(DURATION)
+robustness: $(PROGRAMS_TARGET) controlplane ## let everything go wrong for DURATION (45s) in SEEDS (3) runs from SEED (0: a new one), and check every promise; PRODUCT=keeper or placement (whose scenarios take four seeds in a row): those of one product
+	$(foreach product,$(filter keeper placement,$(PRODUCT)),$(ROBUSTNESS_$(product)) -count=1 -v -timeout=0 \
+		-args -robustness.seed=$(SEED) -robustness.seeds=$(SEEDS) -robustness.duration=$(DURATION)$(newline))
 
 # How long soak explores each of what CI explores in seconds.
 SCHEDULES ?= 1000000
@@ -246,7 +243,7 @@ soak: build controlplane ## explore for long what CI explores for seconds: SCHED
 	go test ./placement/test/simulation -v -timeout=0 -args -schedules=$(SCHEDULES) -narrow=$(SCHEDULES)
 	go test ./sharding/internal/assignment -run=TestNoScheduleBreaksAPromise -v -timeout=0 -args -schedules=$(SCHEDULES)
 	go test ./sharding/test/library -v -timeout=0 -run=TestExclusion -args -shard.duration=$(SOAK) -shard.objects=500
-	$(MAKE) robustness placement-robustness DURATION=$(SOAK)
+	$(MAKE) robustness DURATION=$(SOAK)
 
 REPLICAS ?= 1,2,3
 CHURN ?= 2m

@@ -8,8 +8,8 @@
 // TestPlacementTutorial and TestPlacement do the same with placement.
 //
 // make cluster-test makes such a cluster, loads the images, and runs all but TestPlacement, which
-// make placement-walk runs. Alone they skip: they
-// need a cluster that is not otherwise used, and a way to stop and start kubelets.
+// make cluster-test PRODUCT=placement runs. Alone they skip: they need a cluster that is not
+// otherwise used, and a way to stop and start kubelets.
 //
 // The walk does with kubectl what people do with kubectl, and looks at the outcome with a client.
 // Its steps are one test, as each goes on from the cluster that the one before it left.

@@ -6,5 +6,5 @@
 // A seed determines a run: a scenario, what people do, and several concurrent faults, each with its
 // own small type.
 //
-//	make placement-robustness SEED=7 SEEDS=1 DURATION=2m
+//	make robustness PRODUCT=placement SEED=7 SEEDS=1 DURATION=2m
 package robustness

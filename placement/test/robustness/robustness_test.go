@@ -89,7 +89,7 @@ func TestNoFaultBreaksAPromise(t *testing.T) {
 func run(t *testing.T, seed uint64) {
 	t.Helper()
 	w, began := newWorld(t, scenarioOf(seed)), time.Now()
-	t.Logf("make placement-robustness SEED=%d SEEDS=1 DURATION=%s", seed, *duration)
+	t.Logf("make robustness PRODUCT=placement SEED=%d SEEDS=1 DURATION=%s", seed, *duration)
 	calmAfter := w.history(t, seed)
 	o := w.observer
 	if err := journal.Check(o.entries, w.pastRestores()...); err != nil {
