@@ -50,7 +50,7 @@ func (d *download) get(ctx context.Context, dir string) error {
 		return fmt.Errorf("downloading %s: %w", name, err)
 	}
 	if sum := sha512.Sum512(archive); hex.EncodeToString(sum[:]) != want {
-		return fmt.Errorf("what came for %s has the SHA-512 %x…, and not %.16s… as in envtest.sum", name, sum[:8], want)
+		return fmt.Errorf("%s has the SHA-512 %x…, want %.16s… (envtest.sum)", name, sum[:8], want)
 	}
 	if err := unpack(archive, dir); err != nil {
 		return fmt.Errorf("unpacking %s: %w", name, err)
@@ -86,7 +86,7 @@ func (d *download) fetch(ctx context.Context, address string) ([]byte, error) {
 	case errors.Is(err, io.EOF):
 		return content.Bytes(), nil
 	case !silence.Stop():
-		return nil, fmt.Errorf("nothing came for %s: %w", d.patience, err)
+		return nil, fmt.Errorf("no data for %s: %w", d.patience, err)
 	default:
 		return nil, err
 	}

@@ -135,13 +135,13 @@ func TestWhatCannotBeDownloadedIsBuilt(t *testing.T) {
 			w.Header().Set("Content-Length", "99999")
 			_, _ = w.Write(good)
 		}, pin(good), "unexpected EOF"},
-		"it accepts and does not answer": {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, pin(good), "nothing came for 300ms"},
-		"it begins and hangs":            {func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write(good[:9]); flush(w); <-r.Context().Done() }, pin(good), "nothing came for 300ms"},
+		"it accepts and does not answer": {func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, pin(good), "no data for 300ms"},
+		"it begins and hangs":            {func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write(good[:9]); flush(w); <-r.Context().Done() }, pin(good), "no data for 300ms"},
 	} {
 		t.Run(why, func(t *testing.T) {
 			t.Parallel()
 			patience := time.Minute
-			if strings.HasPrefix(tc.want, "nothing came") {
+			if strings.HasPrefix(tc.want, "no data") {
 				patience = 300 * time.Millisecond
 			}
 			var out bytes.Buffer

@@ -84,7 +84,7 @@ func publish(ctx context.Context, file string) (published string, err error) {
 	var refused *transport.Error
 	switch {
 	case err == nil && there.Digest != digest:
-		return "", fmt.Errorf("%s is %s already, and this is %s", tag, there.Digest, digest)
+		return "", fmt.Errorf("%s already exists with the digest %s: refusing to replace it with %s", tag, there.Digest, digest)
 	case err != nil && (!errors.As(err, &refused) || refused.StatusCode != http.StatusNotFound):
 		return "", err
 	}

@@ -1,5 +1,5 @@
 // Package labels defines how the labels of a Node are stored in a ConfigMap, and which of them a
-// restore writes. It is pure: no I/O, no clock, no logging.
+// restore writes ([Policy]). It is pure: no I/O, no clock, no logging.
 //
 // # Label keys as ConfigMap keys
 //

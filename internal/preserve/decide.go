@@ -77,8 +77,8 @@ func Owned(r record.Record, uid types.UID, marker string) bool {
 }
 
 // FollowsAnother reports whether a record follows an incarnation other than this one. A record that
-// users have written follows none. Without a transaction, a marker does not make the incarnation
-// the one that is followed.
+// users have written follows none. A marker without a transaction does not make the record
+// follow the incarnation.
 func FollowsAnother(r record.Record, uid types.UID) bool {
 	return (r.Source != "" || r.Restored.UID != "") && !isSourceOrRestored(r, uid)
 }

@@ -146,8 +146,8 @@ func withheldAfter(t txn.Transaction, r record.Record) []record.Withheld {
 }
 
 // newerThan returns the labels of a later state that replace withheld ones of a record. These are
-// all, except where a value was refused: there the Node may have had another one, which the record
-// has beside it, and the machine may set one of its own.
+// all, except where a value was refused: the Node may have another one then, which the record keeps
+// beside it, and the machine may set its own.
 func newerThan(w record.Withheld, r record.Record, later labels.Side) map[string]string {
 	if !w.State.IsRefused() {
 		return later.Labels

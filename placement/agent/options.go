@@ -88,9 +88,9 @@ func (o Options) completed() (Options, error) {
 	case len(validation.IsDNS1123Label(o.Namespace))+len(validation.IsValidLabelValue(o.Pool))+len(validation.IsDNS1123Subdomain(o.Pod)) > 0, strings.Contains(string(o.PodUID), "/"):
 		return o, fmt.Errorf("pod %q with UID %q in namespace %q and pool %q: not all of these names are valid", o.Pod, o.PodUID, o.Namespace, o.Pool)
 	case o.Capacity < 0:
-		return o, fmt.Errorf("a capacity of %d is not possible: give 0 or more", o.Capacity)
+		return o, fmt.Errorf("the capacity %d is invalid: it must be 0 or more", o.Capacity)
 	case o.LeaseDuration < time.Second || o.LeaseDuration%time.Second != 0 || o.LeaseDuration > math.MaxInt32*time.Second:
-		return o, fmt.Errorf("a lease duration of %s is not possible: give whole seconds", o.LeaseDuration)
+		return o, fmt.Errorf("the lease duration %s is invalid: it must be whole seconds", o.LeaseDuration)
 	}
 	return o, nil
 }

@@ -19,7 +19,7 @@ type Share struct {
 	Indexes          schedule.Set
 }
 
-// Floor is what the number of a new decision exceeds, besides the number of the last one.
+// Floor is a lower bound for the number of a new decision, besides the number of the last one.
 type Floor struct {
 	// Contracts is the highest decision and epoch in any contract for the resource; see
 	// [Entry.Highest].

@@ -296,9 +296,9 @@ func TestF12AnErrorTakesNothingAway(t *testing.T) {
 	assert.Equal(t, contract.Nothing, contract.Build(in).Action)
 }
 
-// TestF24WhatIsDeletedIsWorkedOnNoMore covers F24: work ends once a live read shows that the
+// TestF24WorkOnADeletedResourceStops covers F24: work ends once a live read shows that the
 // resource is deleted.
-func TestF24WhatIsDeletedIsWorkedOnNoMore(t *testing.T) {
+func TestF24WorkOnADeletedResourceStops(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.decide(both(schedule.Set{0}, nil)...)

@@ -20,7 +20,7 @@ import (
 const DefaultKeepEnded = 10 * time.Minute
 
 // removeEnded deletes the Leases and the contracts of pods that have ended long ago and that no
-// decision names. It needs all kinds of the pool: one that is not served has decisions, too.
+// decision names. It needs all kinds of the pool: kinds that are not served may have decisions, too.
 func (p *pass) removeEnded(ctx context.Context) {
 	if len(p.kinds) < len(p.Kinds) {
 		return

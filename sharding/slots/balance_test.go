@@ -55,7 +55,7 @@ func (p *placement) weigh() (moved int) {
 	for p.most() > limit {
 		from, to := slices.Index(p.held, slices.Max(p.held)), slices.Index(p.held, slices.Min(p.held))
 		best := -1
-		for slot, shard := range p.shards { // the largest one that does not make the other shard the fullest
+		for slot, shard := range p.shards { // the largest slot that keeps the target below the source
 			fits := shard == from && p.objects[slot] > 0 && p.held[to]+p.objects[slot] < p.held[from]
 			if fits && (best < 0 || p.objects[slot] > p.objects[best]) {
 				best = slot

@@ -21,8 +21,8 @@ const roundsEnv = "CLUSTER_ROUNDS"
 
 const gateLabel = "example.com/gate"
 
-// TestPodsAreScheduledByTheLabelsOnly counts how often a pod lands on a node that must not, since the node is seen without its labels: with
-// whatever of nodekeeper is deployed.
+// TestPodsAreScheduledByTheLabelsOnly counts how often a pod lands on a node that its labels exclude, because the scheduler saw the node
+// without them. It tests any deployment of nodekeeper.
 func TestPodsAreScheduledByTheLabelsOnly(t *testing.T) {
 	rounds, err := strconv.Atoi(os.Getenv(roundsEnv))
 	if err != nil {

@@ -88,7 +88,7 @@ func TestSetWaitsForWhatIsPending(t *testing.T) {
 	e.remove("node-1")
 	e.stop(w)
 
-	assert.Contains(t, e.fails("set", "node-1", "more=x", "--timeout=1s"), "2 pending transactions still, after 1s")
+	assert.Contains(t, e.fails("set", "node-1", "more=x", "--timeout=1s"), "still has 2 pending transactions after 1s")
 	done := make(chan result)
 	go func() { done <- e.run("set", "node-1", "more=x") }()
 	e.start("processor")

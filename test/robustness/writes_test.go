@@ -23,7 +23,7 @@ func (g *ghost) checkDrop(n *node, e event) error {
 	if d.Action == preserve.Nothing {
 		return nil
 	}
-	return fmt.Errorf("%s of incarnation %s at %s is removed, and what it asks for is to %s: %s", t.Type, short(t.UID), t.Revision, d.Action, d.Reason)
+	return fmt.Errorf("%s of incarnation %s at %s was removed before it took effect: %s: %s", t.Type, short(t.UID), t.Revision, d.Action, d.Reason)
 }
 
 func liveNode(n *node) *nodeview.Node {
@@ -41,7 +41,7 @@ func (g *ghost) checkWrite(n *node, e event) error {
 		return nil
 	}
 	if e.record.now == nil {
-		return errors.New("the record is removed, and nobody was to")
+		return errors.New("the record was removed, but no replica was allowed to remove it")
 	}
 	before, after := *n.record, *e.record.now
 	if isOlder(before, after) {

@@ -163,8 +163,8 @@ func (a *userActor) act(action userAction) {
 	}
 }
 
-// returnBackup puts an earlier record in the place of the one that a restore onto the live Node came
-// from. The Node must keep its labels, and what becomes of them must be saved.
+// returnBackup replaces the record that the live Node was restored from with an earlier one. The
+// Node must keep its labels, and later changes of them must be saved.
 func (a *userActor) returnBackup() {
 	w := a.world
 	// A late event of the incarnation of the earlier record would make that one the latest again.

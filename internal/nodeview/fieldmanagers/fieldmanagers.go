@@ -1,6 +1,7 @@
 // Package fieldmanagers keeps the field managers that own the labels of a Node, so that a restore
 // can give the labels back to them. Otherwise they would belong to nodekeeper from then on, and a
-// tool that applies labels could never remove one again. The package is pure.
+// tool that applies labels could never remove one again. Package preserve decides whose a label is.
+// This package is pure.
 package fieldmanagers
 
 import (

@@ -17,7 +17,7 @@ import (
 func Forgettable(n *inspect.Node, name string, ignorePending bool) error {
 	switch {
 	case n == nil || n.Saved.Object == nil:
-		return fmt.Errorf("no labels are saved for node %q: kubectl nodekeeper list shows what is", name)
+		return fmt.Errorf("no labels are saved for node %q: kubectl nodekeeper list shows the saved nodes", name)
 	case !record.Ours(n.Saved.Object):
 		return fmt.Errorf("ConfigMap %s/%s is not a record that nodekeeper has written, so it is left unchanged: %s", n.Saved.Object.Namespace, name, n.Saved.Advice())
 	case len(n.Pending) > 0 && !ignorePending:
@@ -31,8 +31,8 @@ func Forgettable(n *inspect.Node, name string, ignorePending bool) error {
 var errNodeChanged = errors.New("the Node has changed since it was read: run this again")
 
 // Forget removes the record of a node, conditional on the record that was read. A floor replaces
-// the record of a node that is away, and a record of the current labels that of a live node, so
-// that no earlier event restores the removed one. See [preserve.Forgotten].
+// the record of a node that is away. A record of its current labels replaces that of a live node.
+// So no earlier event restores the removed record. See [preserve.Forgotten].
 //
 // Forget reads the Node again, after the record, because n may be as old as the user's
 // confirmation. It fails if a node has returned or was deleted since, as a floor would then lose

@@ -83,7 +83,7 @@ func (e *Edit) settled(ctx context.Context, name string) (n *inspect.Node, err e
 	case err != nil:
 		return nil, err
 	case !settled:
-		return nil, fmt.Errorf("node %q has %s still, after %s: kubectl nodekeeper show %s shows the reason", name, amount.Of(len(n.Pending), "pending transaction"), e.Timeout, name)
+		return nil, fmt.Errorf("node %q still has %s after %s: kubectl nodekeeper show %s shows the reason", name, amount.Of(len(n.Pending), "pending transaction"), e.Timeout, name)
 	case n.Saved.Record == nil:
 		return nil, fmt.Errorf("no labels are saved for node %q: only saved labels can be changed", name)
 	}
@@ -123,7 +123,7 @@ func (e *Edit) edited(n *inspect.Node) (record.Record, error) {
 	}
 	edited := preserve.UserRecordAfter(*n.Saved.Record, after, e.Labels.keys(), n.Now, e.Cluster.View(n.Name).MachineBound)
 	if _, without := record.Bounded(edited.Withheld); without != "" {
-		return record.Record{}, errors.New("a record has no room for so many labels of a machine: name some of them as KEY=VALUE, which gives them to the name, or remove some")
+		return record.Record{}, errors.New("too many labels of a machine for one record: name some of them as KEY=VALUE, which gives them to the name, or remove some")
 	}
 	if size := txn.DataBytes(edited.ConfigMap("").Data); size > txn.MaxDataBytes {
 		return record.Record{}, fmt.Errorf("the labels would have %d bytes: a record has room for %d", size, txn.MaxDataBytes)

@@ -24,8 +24,8 @@ import (
 
 type set = map[string]string
 
-// TestForecastHasEachTakeEffectBeforeTheNext: a node is edited, deleted, and back, and edited before its restore.
-func TestForecastHasEachTakeEffectBeforeTheNext(t *testing.T) {
+// TestForecastAppliesTransactionsInOrder: a node is edited, deleted, and back, and edited before its restore.
+func TestForecastAppliesTransactionsInOrder(t *testing.T) {
 	r := &record.Record{Node: "node-1", Labels: set{"rack": "r1"}, Revision: revision.MustParse("10"), Source: "first"}
 	event := func(typ txn.Type, uid types.UID, rv, rack string) txn.Transaction {
 		return txn.Transaction{Type: typ, Node: "node-1", UID: uid, Revision: revision.Of(rv), Labels: set{"rack": rack}}
@@ -86,7 +86,7 @@ func TestForecastAfterTheDatastoreWasReplaced(t *testing.T) {
 	assert.Equal(t, set{"rack": "r2"}, decisions[1].Labels)
 }
 
-func TestForecastGoesByTheFloor(t *testing.T) {
+func TestForecastUsesTheFloor(t *testing.T) {
 	floor := preserve.Forgotten("node-1", nil, revision.MustParse("20"))
 	n := inspect.Node{Name: "node-1", Saved: inspect.ParseSaved(floor.ConfigMap("ns"))}
 	assert.False(t, n.Found(), "nothing is left of a forgotten node")

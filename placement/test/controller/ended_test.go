@@ -16,7 +16,7 @@ import (
 )
 
 // TestIncarnationsThatEndedWhileTheControllerWasAway: the Lease is used by later incarnations. It
-// proves all the same that the first one has ended, or its work would wait for two hours.
+// still proves that the first one has ended, or its work would wait for two hours.
 func TestIncarnationsThatEndedWhileTheControllerWasAway(t *testing.T) {
 	t.Parallel()
 	for name, last := range map[string]func(*pod){"which end": (*pod).leave, "one of which works": func(*pod) {}} {

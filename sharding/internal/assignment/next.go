@@ -19,7 +19,7 @@ const (
 	wait
 	// catchUp waits for a version that is not older than the latest one.
 	catchUp
-	// end ends what was begun with an object that no watch shows any more.
+	// end finishes pending work on an object that no watch shows any more.
 	end
 	// leave removes the metadata of an object whose namespace does not belong to the ring.
 	leave

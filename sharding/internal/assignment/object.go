@@ -132,9 +132,8 @@ func (c childrenMove) failed(to string, now time.Time) childrenMove {
 }
 
 // done returns the move after all children have moved to a shard, with these versions. It keeps later
-// versions of an earlier attempt, which may have moved all the children there were. A result for
-// another shard than the last one does not count, nor does one that writes of another attempt may
-// still change.
+// versions of an earlier attempt, which may have moved all the children there were. Results for another
+// shard than the last one do not count, nor results that another attempt may still change.
 func (c childrenMove) done(to string, versions map[string]string, now time.Time) childrenMove {
 	if c.to != to || c.isUnsure(to, now) {
 		return c

@@ -160,10 +160,10 @@ func (s *shard) owns(m *metav1.PartialObjectMetadata) bool {
 }
 
 // canWrite reports whether the work of the shard on an object has an effect. If the object was
-// taken by force, its former shard may not know that yet. The fence then refuses the writes of
-// every shard but the one that the stored object of this name belongs to, even if the object was
-// made again. Only one that was made again without a shard is open to all until it is assigned, as
-// the page on fences states.
+// taken by force, its former shard may not know that yet. The fence then accepts writes
+// only from the shard that owns the stored object of this name, even if the object was created
+// again. An object that was created again without a shard accepts all writes until it is assigned,
+// as the page on fences states.
 func (s *shard) canWrite(name string, uid types.UID) bool {
 	if !s.world.forced[uid] {
 		return true

@@ -264,7 +264,7 @@ func (f *frozen) stored(t *assert.CollectT) (deployments map[string]appsv1.Deplo
 }
 
 // check asserts that no write of the woken shard to a moved object has succeeded, that each request
-// that it had in hand got its answer from where it should, and that the journals show no overlap.
+// that it had in hand was answered by the expected component, and that the journals show no overlap.
 func (f *frozen) check(answered []write, moved, kept []string) {
 	f.t.Helper()
 	results := map[string]write{} // of what was in hand, the last one if it was sent again

@@ -46,8 +46,8 @@ type Scraper struct {
 	err     error // of the manager; to be read when it has ended
 }
 
-// Scrape starts a scraper without targets, whose database is in a directory. The caller owes it a
-// Close.
+// Scrape starts a scraper without targets, whose database is in a directory. The caller must
+// call Close.
 func Scrape(dir string) (*Scraper, error) {
 	cfg, err := config.Load(fmt.Sprintf("scrape_configs: [{job_name: %s, scrape_interval: %s, scrape_timeout: %s}]", job, Interval, Interval), nil)
 	if err != nil {
