@@ -94,8 +94,12 @@ func editedBetween(before labels.Side, n *nodeview.Node) labels.Keys {
 // labels of a record. The next incarnation must get these edits. Labels that belong to a machine stay
 // as they are saved: the incarnation may be another machine. So do labels of the former machine's
 // agents with which the Node was created, see [copies].
+//
+// A watcher records the states of a node in their order. A processor that has seen the end itself
+// may know it before a watcher has recorded the last states of the incarnation that the record
+// follows. They would count as older than the edits, so there are none until its end is on record.
 func unsavedEdits(t txn.Transaction, r record.Record, policy labels.Policy) labels.Keys {
-	if t.Type != txn.Deleted || t.Edited == "" || !isUnrestored(t, r) {
+	if t.Type != txn.Deleted || t.Edited == "" || !isUnrestored(t, r) || t.ByProcessor && !r.Ended {
 		return ""
 	}
 	isKept := func(key string) bool {

@@ -25,6 +25,28 @@ func end(rv, marker string, own set, edited labels.Keys) txn.Transaction {
 	return t
 }
 
+// A processor may see an end with edits before a watcher has recorded the last states of the
+// incarnation before, which would count as older. A watcher records them in order.
+func TestEditsThatAProcessorSawWaitForTheEndOfTheIncarnationBefore(t *testing.T) {
+	seen := end("300", "", set{"rack": "r8"}, "rack")
+	seen.ByProcessor = true
+	for name, tc := range map[string]struct {
+		isEnded bool
+		end     txn.Transaction
+		want    preserve.Action
+	}{
+		"seen by a processor, after that end is on record": {true, seen, preserve.Save},
+		"seen by a processor, before":                      {false, seen, preserve.Nothing},
+		"recorded by a watcher, which has missed that end": {false, end("300", "", set{"rack": "r8"}, "rack"), preserve.Save},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := saved()
+			r.Ended = tc.isEnded
+			assert.Equal(t, tc.want, preserve.Decide(tc.end, r, nil, labels.Policy{Mode: labels.Replace}).Action)
+		})
+	}
+}
+
 // What users have edited on a Node that ends before its restore belongs to the next one.
 func TestEditsBeforeARestoreOutliveTheNode(t *testing.T) {
 	former := saved() // rack=r7, team=blue

@@ -181,12 +181,21 @@ func appendSides(sides []labels.Side, more ...labels.Side) []labels.Side {
 	return sides
 }
 
+// passed must be called when edits of a later incarnation are saved. An edit during the release of this
+// one that only processors saw, and that is not stored yet, may be lost then.
+func (l *life) passed() {
+	if l.released > 0 && !l.isEnded {
+		l.stored, l.mayLackEdit = min(l.stored, l.released), true
+	}
+}
+
 // notesEnd must be called before a record is written that notes a state of an incarnation. It may be
 // the end of a later one that never had its labels, with edits that change nothing.
 func (g *ghost) notesEnd(w *world, r record.Record) {
 	for _, e := range w.events {
 		if e.rv == number(r.Restored.Revision.String()) && e.incarnation > incarnationOf(r.Restored.UID) {
 			g.folded = max(g.folded, e.rv)
+			g.by[incarnationOf(r.Restored.UID)].passed()
 		}
 	}
 }
@@ -203,6 +212,7 @@ func (g *ghost) savesEdits(w *world, e event, r record.Record) bool {
 		return false
 	}
 	g.folded = max(g.folded, e.rv)
+	g.by[source].passed()
 	if g.owner != source && r.Restored.UID == "" {
 		l := &g.by[g.owner]
 		l.owns, l.restored, g.owner = 0, 0, source

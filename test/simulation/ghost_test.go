@@ -79,6 +79,9 @@ type life struct {
 	touched labels.Keys // the keys that users have set, changed or removed on it
 	edited  labels.Keys // those in the end that a watcher stored first
 
+	released    int  // the state that was saved when it was released, if users edited it in that moment
+	mayLackEdit bool // that edit may be lost
+
 	addedAt, endedAt int // when its addition, and its end with its edits, were first stored
 
 	asked *creation // its admission, if it had its labels then; nil: they are restored later
@@ -128,6 +131,9 @@ func (g *ghost) released(w *world, isEditedLate, isOvertaken bool) {
 		return
 	}
 	l.stored = last.rv
+	if isEditedLate {
+		l.released = lastSeen(w.record.Record)
+	}
 	own, _ := split(last.node.Labels)
 	switch {
 	case !w.record.hasLabels():
@@ -370,7 +376,7 @@ func (g *ghost) had(w *world, floor int, isRight func(n *nodeview.Node, own map[
 		if e.rv < g.by[g.owner].owns || isRight(e.node, own) {
 			return e.rv >= g.by[g.owner].owns
 		}
-		if g.strict && !g.by[g.owner].isLoose || e.rv <= floor {
+		if g.strict && !g.by[g.owner].isLoose && !g.by[g.owner].mayLackEdit || e.rv <= floor {
 			return false
 		}
 	}
