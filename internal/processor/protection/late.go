@@ -37,7 +37,7 @@ func (l *lateEdits) observe(before, after *nodeview.Node) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.edited == nil {
-		l.edited, l.ends = map[types.UID]bool{}, map[string][]txn.Transaction{}
+		l.edited = map[types.UID]bool{}
 	}
 	l.edited[after.UID] = true
 }
@@ -52,6 +52,9 @@ func (l *lateEdits) end(n *nodeview.Node, r *record.Record, isFinal bool) {
 	delete(l.edited, n.UID)
 	if isLate && !n.Unselected {
 		t.ObservedAt = time.Now()
+		if l.ends == nil {
+			l.ends = map[string][]txn.Transaction{}
+		}
 		l.ends[n.Name] = append(l.ends[n.Name], t)
 	}
 }

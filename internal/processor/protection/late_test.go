@@ -24,6 +24,8 @@ func TestEndOfANodeIsKeptIfItWasEditedWhileItWasBeingDeleted(t *testing.T) {
 		}
 		return n
 	}
+	unrestored := at("a", "2", "r2", false)
+	unrestored.Edited = "rack"
 	live, ending, edited := at("a", "1", "r1", false), at("a", "3", "r2", true), at("a", "4", "r3", true)
 	for name, tc := range map[string]struct {
 		states []*nodeview.Node
@@ -31,6 +33,7 @@ func TestEndOfANodeIsKeptIfItWasEditedWhileItWasBeingDeleted(t *testing.T) {
 	}{
 		"not edited":              {[]*nodeview.Node{live, at("a", "2", "r1", true), nil}, nil},
 		"edited before":           {[]*nodeview.Node{live, at("a", "2", "r2", false), ending, nil}, nil},
+		"edited, not restored":    {[]*nodeview.Node{live, unrestored, nil}, []string{"2"}},
 		"edited":                  {[]*nodeview.Node{live, ending, edited, nil}, []string{"4"}},
 		"not gone yet":            {[]*nodeview.Node{live, ending, edited}, nil},
 		"edited and a heartbeat":  {[]*nodeview.Node{live, ending, edited, at("a", "5", "r3", true), nil}, []string{"5"}},
