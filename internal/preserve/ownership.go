@@ -126,13 +126,14 @@ func removedPreserved(t txn.Transaction, r record.Record, policy labels.Policy) 
 }
 
 // Merged returns t as stored when it supersedes the previous transaction of the same incarnation:
-// with the ownership from both. Keys that only the earlier one attributes to the machine become
-// unclear as well, because this watcher may have missed an event in between that others have seen.
+// with the ownership and the edits from both. Keys that only the earlier one attributes to the machine
+// become unclear as well, because this watcher may have missed an event in between that others have seen.
 func Merged(superseded, t txn.Transaction) txn.Transaction {
 	merged := mergeOwnership(sideOf(superseded), sideOf(t), t.Withdrawn)
 	wasUnclear := t.Unclear.Set()
 	t.Unclear = merged.Unclear.Union(merged.Machine.Where(func(key string) bool { return wasUnclear[key] }))
 	t.Machine, t.Overruled = merged.Machine, merged.Overruled
+	t.Edited = t.Edited.Union(superseded.Edited) // another process may have recorded the same end
 	t.AtOnce = t.AtOnce || superseded.AtOnce
 	t.Withdrawn = superseded.Withdrawn.Union(t.Withdrawn).Without(merged.Machine)
 	t.Owners = t.Owners.After(superseded.Owners, []map[string]string{superseded.Labels}, []map[string]string{t.Labels})

@@ -231,3 +231,14 @@ func TestEditedSince(t *testing.T) {
 		})
 	}
 }
+
+// A watcher and a processor that protects nodes record the same end. Only one of them may have seen
+// what was removed.
+func TestEditsOfAnEndThatTwoProcessesRecord(t *testing.T) {
+	watched, read := end("300", "", set{"ticket": "1"}, "rack,ticket"), end("300", "", set{"ticket": "1"}, "ticket")
+	for _, tc := range [][2]txn.Transaction{{watched, read}, {read, watched}} {
+		all := preserve.Ending(tc[0], saved(), []txn.Transaction{tc[1]})
+		require.Len(t, all, 1)
+		assert.Equal(t, labels.Keys("rack,ticket"), all[0].Edited)
+	}
+}

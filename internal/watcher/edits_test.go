@@ -11,6 +11,7 @@ import (
 
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodeview"
+	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
 	"nodekeeper.dev/internal/watcher"
@@ -62,7 +63,7 @@ func TestEditsOfEachIncarnation(t *testing.T) {
 		"another incarnation": {[]*nodeview.Node{came, removed, nil, other, nil}, []labels.Keys{"team", ""}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var edits watcher.Edits
+			var edits preserve.Edits
 			var before *nodeview.Node
 			var got []labels.Keys
 			for _, after := range tc.states {
@@ -86,15 +87,15 @@ func TestGapForgetsEdits(t *testing.T) {
 	removed.Edited = "rack"
 	o := watcher.Observer{RecordUpdates: true}
 	for name, tc := range map[string]struct {
-		observed func(edits *watcher.Edits) []txn.Transaction
+		observed func(edits *preserve.Edits) []txn.Transaction
 		want     labels.Keys
 	}{
-		"no gap": {func(edits *watcher.Edits) []txn.Transaction {
+		"no gap": {func(edits *preserve.Edits) []txn.Transaction {
 			end := o.Observe(removed, nil, observed)
 			edits.Observe(removed, nil, end)
 			return end
 		}, "rack,team"},
-		"a gap before the end": {func(edits *watcher.Edits) []txn.Transaction {
+		"a gap before the end": {func(edits *preserve.Edits) []txn.Transaction {
 			later := *removed
 			later.Revision = revision.MustParse("9")
 			edits.ObserveAfterGap(removed, o.ObserveAfterGap(removed, &later, observed))
@@ -102,14 +103,14 @@ func TestGapForgetsEdits(t *testing.T) {
 			edits.Observe(&later, nil, end)
 			return end
 		}, "rack"},
-		"the end in a gap": {func(edits *watcher.Edits) []txn.Transaction {
+		"the end in a gap": {func(edits *preserve.Edits) []txn.Transaction {
 			end := o.ObserveAfterGap(removed, nil, observed)
 			edits.ObserveAfterGap(removed, end)
 			return end
 		}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var edits watcher.Edits
+			var edits preserve.Edits
 			edits.Observe(came, removed, o.Observe(came, removed, observed))
 			end := tc.observed(&edits)
 			require.Len(t, end, 1)

@@ -13,6 +13,7 @@ import (
 	"nodekeeper.dev/internal/daemon/rewind"
 	"nodekeeper.dev/internal/nodes"
 	"nodekeeper.dev/internal/nodeview"
+	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/reasons"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/txn"
@@ -28,7 +29,7 @@ const handlerItem = "an event of the informer"
 type handler struct {
 	log         logr.Logger
 	observer    Observer
-	edits       Edits // belongs to the goroutine of the informer
+	edits       preserve.Edits // belongs to the goroutine of the informer
 	stream      *barrier.Stream
 	outbox      *Outbox
 	history     *rewind.Detector

@@ -35,6 +35,7 @@ type processorActor struct {
 	node     *nodeview.Node
 	position int // the index of the next event of the Node
 
+	edits    preserve.Edits
 	isEdited bool              // the Node was edited while it was being deleted
 	late     []txn.Transaction // the ends of these Nodes that are not stored yet
 
@@ -55,6 +56,7 @@ type processorActor struct {
 // down clears the memory of the process.
 func (a *processorActor) down() {
 	a.done, a.late, a.isIdle, a.removals = a.done[:0], a.late[:0], false, 0
+	a.edits = preserve.Edits{}
 	a.position, a.read = 0, 0
 	a.ending = ending{}
 	a.broken = breaks{}
@@ -107,10 +109,15 @@ func (a *processorActor) watch() {
 		case !e.isDelete:
 			isChanged := !isKnown || !maps.Equal(everything(before), everything(e.node))
 			a.isEdited = a.isEdited && isKnown || e.node.IsDeleting() && isChanged
+			if isKnown {
+				a.edits.Observe(before, e.node, nil)
+			}
 			a.node = e.node
 			continue
 		case isKnown && a.settings.variant == protected && !a.mutant.ignoresLateEdits:
-			if end := txn.EndSeen(e.node, true); a.isEdited || end.Edited != "" && !preserve.NotesEnding(end, a.record.get()) {
+			ends := []txn.Transaction{txn.EndSeen(e.node, true)}
+			a.edits.Observe(e.node, nil, ends)
+			if end := ends[0]; a.isEdited || end.Edited != "" && !preserve.NotesEnding(end, a.record.get()) {
 				a.late = append(a.late, end)
 			}
 		}

@@ -20,7 +20,7 @@ import (
 type watcherActor struct {
 	actor
 	observer watcher.Observer
-	edits    watcher.Edits
+	edits    preserve.Edits
 	outbox   *watcher.Outbox
 
 	// Caches of stored objects, which may be stale. The absence of an object in them proves nothing.
@@ -65,7 +65,7 @@ func (a *watcherActor) down() {
 	if a.outbox == nil || a.outbox.Len(nodeName) > 0 {
 		a.outbox = &watcher.Outbox{Stored: a, Store: a, Turn: a}
 	}
-	a.doubtful, a.edits = nil, watcher.Edits{}
+	a.doubtful, a.edits = nil, preserve.Edits{}
 	a.last, a.started, a.busy, a.cutOff, a.inFlight = nil, false, false, false, nil
 	a.position, a.reached, a.digest = 0, 0, 0
 	if a.member != nil {

@@ -19,8 +19,12 @@ import (
 // until their labels are stored. It also keeps those of edited Nodes that may never have got their
 // labels, because then the edits are saved only from the final state. The zero value is empty and ready
 // to use. It is safe for concurrent use.
+//
+// A gap in the watch goes unnoticed: what agents have taken over and removed within it looks like an
+// edit, until the labels are restored.
 type lateEdits struct {
 	mu     sync.Mutex
+	seen   preserve.Edits               // of all Nodes that exist
 	edited map[types.UID]bool           // Nodes that are being deleted and still exist
 	ends   map[string][]txn.Transaction // by node, oldest first, never empty
 }
@@ -31,11 +35,12 @@ func (l *lateEdits) observe(before, after *nodeview.Node) {
 		l.end(before, nil, false)
 		before = nil
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.seen.Observe(before, after, nil)
 	if after.Unselected || !after.IsDeleting() || before != nil && before.Marker == after.Marker && maps.Equal(before.Labels, after.Labels) {
 		return
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	if l.edited == nil {
 		l.edited = map[types.UID]bool{}
 	}
@@ -47,7 +52,7 @@ func (l *lateEdits) observe(before, after *nodeview.Node) {
 func (l *lateEdits) end(n *nodeview.Node, r *record.Record, isFinal bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	t := txn.EndSeen(n, isFinal)
+	t := l.endOf(n, isFinal)
 	isLate := l.edited[n.UID] || t.Edited != "" && !preserve.NotesEnding(t, r)
 	delete(l.edited, n.UID)
 	if isLate && !n.Unselected {
@@ -57,6 +62,17 @@ func (l *lateEdits) end(n *nodeview.Node, r *record.Record, isFinal bool) {
 		}
 		l.ends[n.Name] = append(l.ends[n.Name], t)
 	}
+}
+
+// endOf returns the end of a Node, with what users have edited. mu must be held.
+func (l *lateEdits) endOf(n *nodeview.Node, isFinal bool) txn.Transaction {
+	ends := []txn.Transaction{txn.EndSeen(n, isFinal)}
+	if isFinal {
+		l.seen.Observe(n, nil, ends)
+	} else {
+		l.seen.ObserveAfterGap(n, ends)
+	}
+	return ends[0]
 }
 
 func (l *lateEdits) has(node string) bool {

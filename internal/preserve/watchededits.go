@@ -1,17 +1,16 @@
-package watcher
+package preserve
 
 import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/nodeview"
-	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/txn"
 )
 
-// Edits has the keys that users have edited on each live incarnation, as far as the watcher has seen
-// that since its last gap, and since its labels were restored. The final state of a Node does not
-// show what users have removed. The zero value has none. It is not safe for concurrent use.
+// Edits has the keys that users have edited on each live incarnation, as far as a process that watches
+// Nodes has seen that since its last gap, and since the labels were restored. The final state of a Node
+// does not show what users have removed. The zero value has none. It is not safe for concurrent use.
 type Edits struct{ byUID map[types.UID]labels.Keys }
 
 // Observe updates the edits by an event that was observed, and adds those of an incarnation that it
@@ -25,7 +24,7 @@ func (e *Edits) Observe(before, after *nodeview.Node, transactions []txn.Transac
 		}
 		e.set(before.UID, "")
 	case after.UID == before.UID:
-		e.set(before.UID, preserve.EditedSince(e.byUID[before.UID], before, after))
+		e.set(before.UID, EditedSince(e.byUID[before.UID], before, after))
 	default: // the watch missed the end
 		e.ObserveAfterGap(before, transactions)
 	}
