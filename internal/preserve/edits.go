@@ -103,7 +103,7 @@ func unsavedEdits(t txn.Transaction, r record.Record, policy labels.Policy) labe
 		return ""
 	}
 	isKept := func(key string) bool {
-		return policy.Has(key) && !policy.Ignored.Match(key) && !policy.MachineBound.Match(key)
+		return policy.Has(key) && !policy.Ignored.Match(key) && policy.ModeOf(key) == labels.Keep
 	}
 	return t.Edited.Where(isKept).Without(copies(r, sideOf(t)))
 }

@@ -242,3 +242,13 @@ func TestEditsOfAnEndThatTwoProcessesRecord(t *testing.T) {
 		assert.Equal(t, labels.Keys("rack,ticket"), all[0].Edited)
 	}
 }
+
+// With --restricted-labels=keep, restricted labels belong to the name like all others.
+func TestEditOfARestrictedLabelBeforeARestore(t *testing.T) {
+	for mode, want := range map[labels.RestrictedMode]preserve.Action{labels.Keep: preserve.Save, labels.Drop: preserve.Nothing, labels.SameMachine: preserve.Nothing} {
+		policy := labels.Policy{Mode: labels.Replace, Restricted: mode}
+		d := preserve.Decide(end("300", "", set{role: ""}, labels.Keys(role)), saved(), nil, policy)
+		assert.Equal(t, want, d.Action, mode)
+		assert.Equal(t, want == preserve.Save, d.Record.Labels != nil && maps.Equal(d.Record.Labels, set{"rack": "r7", "team": "blue", role: ""}), mode)
+	}
+}
