@@ -3,12 +3,14 @@ package slots
 import "fmt"
 
 // CEL returns a Common Expression Language expression that computes [Slot] as an int. The argument
-// key is an expression for the key, a string. The result needs the strings library, two-variable
-// comprehensions, and sum for lists (Kubernetes 1.33 or newer). It declares only the variables key,
-// i, c and x.
+// key is an expression for the key, which is evaluated once. Its cost grows with the length of the
+// key, and the API server limits the cost of an expression. The result needs the libraries for
+// strings, regular expressions and sums, and two-variable comprehensions (Kubernetes 1.33 or newer).
+// It declares only the variables i, c and x.
 func CEL(key string) string {
-	sum := fmt.Sprintf("key.split('').transformList(i, c, ('%s'.indexOf(c) + %d) * (%d * (i + 1) * (i + 1) %% %d) * (%d * (i + 1) %% %d)).sum()",
-		alphabet, 1+outsideTheAlphabet, factor1, modulus1, factor2, modulus2)
+	text := fmt.Sprintf("'%%x'.format(['%%x'.format([%s])])", key)
+	sum := fmt.Sprintf("%s.findAll('.{1,%d}').transformList(i, c, int(c) %% %d * ((%d * i * i + %d) %% %d)).sum()",
+		text, digits, prime, factor, offset, modulus)
 	slot := fmt.Sprintf("x * x %% %d * (x * x %% %d) %% %d * x %% %d %% %d", prime, prime, prime, prime, Count)
-	return fmt.Sprintf("[%s].map(key, [%s %% %d].map(x, %s)[0])[0]", key, sum, prime, slot)
+	return fmt.Sprintf("[%s %% %d].map(x, %s)[0]", sum, prime, slot)
 }

@@ -2,8 +2,10 @@ package slots_test
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -17,8 +19,8 @@ import (
 func TestSlotNeverChanges(t *testing.T) {
 	t.Parallel()
 	for key, want := range map[string]int{
-		"/Secret/default/s1": 787, "/Secret/default/s2": 753, "/Node//node-1": 477, "a": 983, "project-foo": 176,
-		"apps/Deployment/team-a/api": 204, "rbac.authorization.k8s.io/ClusterRole//system:node": 295, "": 0,
+		"/Secret/default/s1": 295, "/Secret/default/s2": 789, "/Node//node-1": 185, "a": 460, "project-foo": 771,
+		"apps/Deployment/team-a/api": 841, "rbac.authorization.k8s.io/ClusterRole//system:node": 215, "": 0,
 	} {
 		assert.Equal(t, want, slots.Slot(key), "of %q", key)
 	}
@@ -45,6 +47,122 @@ func TestNamesSpread(t *testing.T) {
 		for shard, n := range count {
 			assert.InDelta(t, objects/4, n, objects/20, "%s of %s", shard, format)
 		}
+	}
+}
+
+// With so many objects that chance contributes less than 0.02, no shard of 2 to 50 has more than 1.05
+// times the objects of its slots.
+func TestHashKeepsSharesOfManyShards(t *testing.T) {
+	t.Parallel()
+	for name, key := range map[string]func(i int) string{
+		"numbered":         func(i int) string { return fmt.Sprintf("/Secret/default/s-%d", i) },
+		"in namespaces":    func(i int) string { return fmt.Sprintf("apps/Deployment/team-%d/api-%d", i%100, i/100) },
+		"of equal lengths": func(i int) string { return fmt.Sprintf("web.example.com/Website/t%03d/shop-%06d", i%500, i/500) },
+	} {
+		const objects = 600_000
+		var of [slots.Count]int
+		for i := range objects {
+			of[slots.Slot(key(i))]++
+		}
+		for n := 2; n <= 50; n++ {
+			names := make([]string, n)
+			for i := range names {
+				names[i] = fmt.Sprintf("web-%d", i)
+			}
+			table := slots.Table{}.With(names)
+			held := make([]int, n)
+			for slot, shard := range table.Slots {
+				held[shard] += of[slot]
+			}
+			for i, shard := range table.Shards {
+				assert.LessOrEqual(t, float64(held[i]), 1.05*objects/slots.Count*float64(table.Share(shard)), "%s: %s of %d shards", name, shard, n)
+			}
+		}
+	}
+}
+
+// Names with two counters are spread like random ones, whatever the distance between the counters.
+// A hash that adds the counters up fails this test, since then equal sums share a slot.
+func TestNamesWithTwoCountersSpreadLikeRandomOnes(t *testing.T) {
+	t.Parallel()
+	const objects, patterns = 5_000, 200
+	var sum, squares float64
+	for pattern := range patterns {
+		var of [slots.Count]int
+		between, outer := strings.Repeat("x", pattern%40), []int{10, 25, 50, 100}[pattern%4]
+		for i := range objects {
+			of[slots.Slot(fmt.Sprintf("/Secret/team%d-%d/%s%d", pattern, i%outer, between, i/outer))]++
+		}
+		deviation := deviation(of)
+		assert.Less(t, deviation, 5.0, "pattern %d", pattern)
+		sum, squares = sum+deviation, squares+deviation*deviation
+	}
+	assert.InDelta(t, 0, sum/patterns, 0.2)
+	assert.InDelta(t, 1, squares/patterns, 0.3)
+}
+
+// deviation returns how far the counts of random slots are from equal counts, as a value that has a
+// standard normal distribution: the sum of the squares of their differences has a known one.
+func deviation(of [slots.Count]int) float64 {
+	total, chi := 0, 0.0
+	for _, n := range of {
+		total += n
+	}
+	mean := float64(total) / slots.Count
+	for _, n := range of {
+		chi += (float64(n) - mean) * (float64(n) - mean) / mean
+	}
+	return (chi - (slots.Count - 1)) / math.Sqrt(2*(slots.Count-1))
+}
+
+// The slots of similar keys have nothing to do with each other: neither the slots nor the distances
+// between the slots of two of them are distributed unevenly.
+func TestSlotsOfSimilarKeysAreIndependent(t *testing.T) {
+	t.Parallel()
+	const keys = 100_000
+	r := rand.New(rand.NewPCG(3, 4))
+	character := func() byte { return "abcdefghijklmnopqrstuvwxyz0123456789-."[r.IntN(38)] }
+	numbered := func(format string) func(i int) (string, string) {
+		return func(i int) (string, string) { return fmt.Sprintf(format, i), fmt.Sprintf(format, i+1) }
+	}
+	for name, pair := range map[string]func(i int) (string, string){
+		"pods":         numbered("/Pod/default/pod-%d"),
+		"jobs":         numbered("batch/Job/ci/build-%06d"),
+		"namespaces":   numbered("apps/Deployment/team-%d/api"),
+		"a long name":  numbered("apps/Deployment/team/" + strings.Repeat("long-", 40) + "%d-api"),
+		"label values": numbered("%d"),
+		"uuids": func(int) (string, string) {
+			uuid := fmt.Sprintf("%08x-%04x-4%03x-%04x-%012x", r.Uint32(), r.IntN(1<<16), r.IntN(1<<12), r.IntN(1<<14)+1<<15, r.IntN(1<<48))
+			return "/Secret/default/" + uuid + "-a", "/Secret/default/" + uuid + "-b"
+		},
+		"of one character": func(int) (string, string) {
+			key := []byte("/Secret/default/")
+			for range 10 + r.IntN(50) {
+				key = append(key, character())
+			}
+			other, at := slices.Clone(key), len(key)-1-r.IntN(len(key)-16)
+			for other[at] == key[at] {
+				other[at] = character()
+			}
+			return string(key), string(other)
+		},
+		"of two exchanged characters": func(i int) (string, string) {
+			key := []byte(fmt.Sprintf("/Secret/default/%06d-%c%c%c%c", i, character(), character(), character(), character()))
+			other, at := slices.Clone(key), len(key)-4+r.IntN(3)
+			other[at], other[at+1] = '0', '1'
+			key[at], key[at+1] = '1', '0'
+			return string(key), string(other)
+		},
+	} {
+		var of, distances [slots.Count]int
+		for i := range keys {
+			one, other := pair(i)
+			slot := slots.Slot(one)
+			of[slot]++
+			distances[(slots.Slot(other)-slot+slots.Count)%slots.Count]++
+		}
+		assert.Less(t, deviation(of), 5.0, "slots of %s", name)
+		assert.Less(t, deviation(distances), 5.0, "distances between slots of %s", name)
 	}
 }
 

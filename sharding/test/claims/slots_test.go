@@ -26,8 +26,8 @@ import (
 
 var keyCount = flag.Int("slots.keys", 4000, "number of random keys for which the API server's result is compared")
 
-// The results agree for every possible key: for names of any legal length, with characters outside
-// the alphabet, and for label values.
+// The results agree for every possible key: for names of any legal length, with any characters, and
+// for label values.
 func TestAPIServerComputesTheSameSlots(t *testing.T) {
 	t.Parallel()
 	s := newSlotter(t)
@@ -35,6 +35,7 @@ func TestAPIServerComputesTheSameSlots(t *testing.T) {
 		"/Secret/default/s1", "/Secret/default/s2", "/Node//node-1", "a", "project-foo", "apps/Deployment/team-a/api",
 		"rbac.authorization.k8s.io/ClusterRole//system:node", "", " ", "\x00", "A_B.c-9", "ä", "日本語/クラス", "🦆", "e\u0301",
 		strings.Repeat("z", 635), strings.Repeat("Z.", 317), strings.Repeat("界", 635),
+		strings.Repeat("🦆", 635), "a\nb", "\u2028", "ab", "abc", "abcd", "abcde", // numbers of any number of bytes
 		slots.Object{Group: strings.Repeat("g", 253), Kind: strings.Repeat("K", 63), Namespace: strings.Repeat("n", 63), Name: strings.Repeat("o", 253)}.Key(),
 	}
 	s.compare(t, keys)
