@@ -72,17 +72,18 @@ func (b *Builder) Build(ring *v1alpha1.ClusterRing, resources []Resource) Polici
 	resources = slices.SortedFunc(slices.Values(resources), func(x, y Resource) int { return strings.Compare(x.name(), y.name()) })
 	e := b.expressions(ring)
 	c := constantsOf(ring, resources)
-	assign := b.spec(ring, rules(resources, admissionregistrationv1.Create), append(e.placing(c), e.assigning()...), e.assign())
+	variables, shard := e.assigning(c)
+	assign := b.spec(ring, rules(resources, admissionregistrationv1.Create), variables, e.assign(shard, ""))
 	assign.MatchConstraints.ResourceRules = append(assign.MatchConstraints.ResourceRules,
 		rule(v1alpha1.GroupName, []string{RingResource}, admissionregistrationv1.Create))
 	assign.MatchConditions = []admissionregistrationv1.MatchCondition{{Name: "no-ring-but-a-probe", Expression: e.noRingButAProbe()}}
 
-	stick := b.spec(ring, rules(resources, admissionregistrationv1.Update), append(e.placing(c), e.sticking(c)...), e.stick())
+	stick := b.spec(ring, rules(resources, admissionregistrationv1.Update), e.sticking(c), e.stick())
 	stick.MatchConstraints.ObjectSelector = e.unassigned()
 	stick.MatchConditions = b.notTheSharder(e)
 
 	revision := digest(assign, stick)
-	assign.Variables = append([]admissionregistrationv1.Variable{{Name: "revision", Expression: quote(revision)}}, assign.Variables...)
+	assign.Mutations[0].JSONPatch.Expression = e.assign(shard, revision)
 	return Policies{Assign: b.pair(ring, assignPrefix, assign), Stick: b.pair(ring, stickPrefix, stick), Revision: revision}
 }
 

@@ -17,6 +17,8 @@ type constants struct {
 	// owners maps the kind of a main resource and a resource that it controls, separated by a space, to
 	// the main resource.
 	owners map[string]string
+	// hasChildren is set if some of the resources are not main resources.
+	hasChildren bool
 	// clusterScoped are the kinds of the cluster-scoped resources.
 	clusterScoped []string
 	// accounts are the names of the shards' service accounts, and namespace is their namespace.
@@ -53,6 +55,7 @@ func constantsOf(ring *v1alpha1.ClusterRing, resources []Resource) constants {
 			}
 		}
 	}
+	c.hasChildren = slices.ContainsFunc(resources, func(r Resource) bool { return !slices.Contains(c.mains, r.name()) })
 	c.accounts, c.namespace = slices.Clone(ring.Spec.Shards.ServiceAccounts), ring.Spec.Shards.Namespace
 	for _, all := range [][]string{c.mains, c.controlling, c.byNamespace, c.accounts} {
 		slices.Sort(all)

@@ -7,7 +7,8 @@
 //	data:
 //	  generation: "7"
 //	  shards: web-0,web-1,web-2 # the live shards
-//	  slots: 0,2,1,…            # 1,024 indexes of shards, without the silent ones if there are others
+//	  rows: 0,2,1,…;1,1,0,…;…   # 32 times the indexes of the shards of 32 slots, without the silent
+//	                            # ones if there are others
 //
 // The ConfigMap is a copy of the table in the status of the ring. The parameter is not the ring
 // itself, because a restarted API server can need half a minute to find a custom resource that is

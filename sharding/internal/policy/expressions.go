@@ -29,53 +29,92 @@ type expressions struct {
 
 // placing returns the variables that determine where the table places an object, in the order of
 // their dependencies. What the ring's spec contains is in constants, and the parameter contains the
-// table. The results are:
+// table. The result placed is the name of the shard, "" if there is none. It may be no valid label
+// value, because other clients can edit the table.
 //
-//   - resource: the main resource of the object or of its controller, in the form "apps/deployments",
-//     or "" for an object that does not belong to the ring
-//   - placed: the name of the shard, "" if there is none
-func (e expressions) placing(c constants) []admissionregistrationv1.Variable {
-	return []admissionregistrationv1.Variable{
-		{Name: "this", Expression: "request.resource.group + '/' + request.resource.resource"},
-		{Name: "labels", Expression: "object.metadata.?labels.orValue({})"},
-		{Name: "isMain", Expression: "variables.this in " + list(c.mains)},
-		{Name: "controller", Expression: "variables.isMain ? [] : object.metadata.?ownerReferences.orValue([])" +
-			".filter(o, o.?controller.orValue(false))" +
-			".map(o, {'name': string(o.name), 'kind': " + groupOf("o") + " + '/' + o.kind})"},
-		{Name: "owner", Expression: "size(variables.controller) == 0 ? '' : " + literal(c.owners) + "[?(variables.controller[0].kind + ' ' + variables.this)].orValue('')"},
-		{Name: "isChild", Expression: "variables.owner != ''"},
-		{Name: "resource", Expression: "variables.isMain ? variables.this : variables.owner"},
-		{Name: "keyLabel", Expression: literal(c.keyLabels) + "[?variables.resource].orValue('')"},
-		{Name: "by", Expression: "variables.resource == '' ? 'nothing'" +
-			" : variables.keyLabel != '' && variables.keyLabel in variables.labels ? 'label'" +
-			" : variables.resource in " + list(c.byNamespace) + " ? 'namespace' : 'name'"},
-		{Name: "kind", Expression: "variables.isChild ? variables.controller[0].kind : request.kind.group + '/' + request.kind.kind"},
-		{Name: "inNamespace", Expression: "variables.isChild && variables.kind in " + list(c.clusterScoped) + " ? '' : object.metadata.?namespace.orValue('')"},
-		// An object with generateName has no name yet.
-		{Name: "name", Expression: "variables.isChild ? variables.controller[0].name : object.metadata.?name.orValue('')"},
-		{Name: "key", Expression: "variables.by == 'label' ? variables.labels[variables.keyLabel]" +
-			" : variables.by == 'namespace' ? variables.inNamespace" +
-			" : variables.kind + '/' + variables.inNamespace + '/' + variables.name"},
-		{Name: "hasKey", Expression: "variables.by != 'nothing' && (variables.by != 'name' || variables.name != '') && size(variables.key) <= " + strconv.Itoa(maxKey)},
-		{Name: "shards", Expression: "params.?data.?" + tableShards + ".orValue('').split('" + separator + "')"},
-		{Name: "slots", Expression: "params.?data.?" + tableSlots + ".orValue('').split('" + separator + "')"},
-		{Name: "at", Expression: "variables.hasKey && size(variables.slots) == 1024 ? variables.slots[" + slots.CEL("variables.key") + "] : ''"},
-		// Other clients can edit the table.
-		{Name: "index", Expression: "variables.at.matches('^[0-9]{1,3}$') ? int(variables.at) : -1"},
-		{Name: "placed", Expression: validLabel("variables.index >= 0 && variables.index < size(variables.shards) ? variables.shards[variables.index] : ''")},
-		{Name: "isAccount", Expression: c.isAccount()},
+// The API server evaluates a variable when another expression uses it for the first time. Each one
+// costs it as much as several operations, and a little even if it is not evaluated. So most values
+// that are used once have none, and a ring without controlled resources has none for children.
+func (e expressions) placing(c constants) (all []admissionregistrationv1.Variable) {
+	key := c.keyOfMain()
+	if c.hasChildren {
+		all = []admissionregistrationv1.Variable{
+			{Name: "isMain", Expression: this + " in " + list(c.mains)},
+			{Name: "controller", Expression: "object.metadata.?ownerReferences.orValue([])" +
+				".filter(o, o.?controller.orValue(false))" +
+				".map(o, {'name': string(o.name), 'kind': " + groupOf("o") + " + '/' + o.kind})"},
+			{Name: "owner", Expression: "variables.isMain || size(variables.controller) == 0 ? '' : " +
+				literal(c.owners) + "[?(variables.controller[0].kind + ' ' + " + this + ")].orValue('')"},
+		}
+		key = "(variables.isMain ? " + key + " : variables.owner != '' ? " + c.keyOfChild() + " : [])"
 	}
+	return append(all, []admissionregistrationv1.Variable{
+		{Name: "slot", Expression: key + ".map(key, size(key) <= " + strconv.Itoa(maxKey) + " ? " + slots.CEL("key") + " : -1)[?0].orValue(-1)"},
+		{Name: "index", Expression: "variables.slot < 0 ? '' : params.?data.?" + tableRows + ".orValue('')" +
+			element(rowSeparator, "variables.slot / "+strconv.Itoa(rowLength)) + element(separator, "variables.slot % "+strconv.Itoa(rowLength))},
+		{Name: "placed", Expression: "variables.index.matches('^[0-9]{1,3}$') ? " + shards + "[?int(variables.index)].orValue('') : ''"},
+	}...)
 }
 
-// assigning returns the variables that the assign policy uses in addition to those of placing. The
-// variable creator is the shard that creates a child, if the table lists it: a shard must see the
-// children that it creates even while their main object moves.
-func (e expressions) assigning() []admissionregistrationv1.Variable {
-	return []admissionregistrationv1.Variable{
-		{Name: "probe", Expression: theRing},
-		{Name: "creator", Expression: "variables.isChild && variables.isAccount ? " + callerPod + " : ''"},
-		{Name: "shard", Expression: "variables.creator != '' && variables.creator in variables.shards ? " + validLabel("variables.creator") + " : variables.placed"},
+// shards is an expression for the shards in the table.
+const shards = "params.?data.?" + tableShards + ".orValue('').split('" + separator + "')"
+
+// this is an expression for the resource of a request, in the form "apps/deployments".
+const this = "(request.resource.group + '/' + request.resource.resource)"
+
+// element returns the end of an expression, for an element of a list that is in a text. It is an
+// empty string if there is none.
+func element(separator, index string) string {
+	return ".split('" + separator + "')[?" + index + "].orValue('')"
+}
+
+// keyOfMain returns an expression for a list of the key of a main object, or for an empty list: an
+// object with generateName has no name yet.
+func (c constants) keyOfMain() string {
+	return c.key(this, "request.kind.group + '/' + request.kind.kind", namespace, "object.metadata.?name.orValue('')")
+}
+
+// keyOfChild returns an expression for a list of the key of the controller of a child, or for an
+// empty list.
+func (c constants) keyOfChild() string {
+	const kind, name = "variables.controller[0].kind", "variables.controller[0].name"
+	in := namespace
+	if len(c.clusterScoped) > 0 {
+		in = "(" + kind + " in " + list(c.clusterScoped) + " ? '' : " + namespace + ")"
 	}
+	return c.key("variables.owner", kind, in, name)
+}
+
+// namespace is an expression for the namespace of an object.
+const namespace = "object.metadata.?namespace.orValue('')"
+
+// key returns an expression for a list of the key of an object, or for an empty list. The arguments
+// are expressions for the main resource, and for the kind, namespace and name of the object. With an
+// optional value instead of a list, optMap would evaluate the key twice.
+func (c constants) key(resource, kind, namespace, name string) string {
+	key := name + " == '' ? [] : [" + kind + " + '/' + " + namespace + " + '/' + " + name + "]"
+	if len(c.byNamespace) > 0 {
+		key = resource + " in " + list(c.byNamespace) + " ? [" + namespace + "] : " + key
+	}
+	if len(c.keyLabels) > 0 {
+		labels, label := "object.metadata.?labels.orValue({})", literal(c.keyLabels)+"[?"+resource+"].orValue('')"
+		key = label + " in " + labels + " ? [" + labels + "[" + label + "]] : " + key
+	}
+	return "(" + key + ")"
+}
+
+// assigning returns the variables that the assign policy uses, and an expression for the shard of a
+// new object. The variable creator is the shard that creates a child, if the table lists it: a shard
+// must see the children that it creates even while their main object moves.
+func (e expressions) assigning(c constants) (all []admissionregistrationv1.Variable, shard string) {
+	all = e.placing(c)
+	if !c.hasChildren {
+		return all, "variables.placed"
+	}
+	return append(all, []admissionregistrationv1.Variable{
+		{Name: "creator", Expression: "variables.owner != '' && " + c.isAccountIn() + " ? " + callerPod + " : ''"},
+		{Name: "shard", Expression: "variables.creator != '' && variables.creator in " + shards + " ? variables.creator : variables.placed"},
+	}...), "variables.shard"
 }
 
 // callerPod is an expression for the name of the pod to which the token of a request is bound. It
@@ -96,33 +135,42 @@ func (e expressions) noRingButAProbe() string {
 	return "!(" + theRing + ") || has(request.dryRun) && request.dryRun && " + quote(e.shard) + " in object.metadata.?labels.orValue({})"
 }
 
-// assign returns the patch of a new object. It sets the shard label and removes all other sharding
-// metadata of this ring, because metadata in a create request is a copy from another object.
-func (e expressions) assign() string {
-	return "variables.probe ? [JSONPatch{op: 'replace', path: '" + LabelPath(e.shard) + "', value: variables.revision}] :\n" +
-		e.set("variables.shard", "") + " +\n" +
-		remove(LabelPath(e.shard), "variables.shard == '' && "+quote(e.shard)+" in variables.labels") + " +\n" +
-		remove(LabelPath(e.drain), quote(e.drain)+" in variables.labels") + " +\n" +
-		remove("/metadata/annotations/"+escape(e.children), quote(e.children)+" in object.metadata.?annotations.orValue({})")
+// assign returns the patch of a new object. It sets the shard label to the value of an expression,
+// and removes all other sharding metadata of this ring, because metadata in a create request is a
+// copy from another object. In the response to a probe, the label has the revision.
+func (e expressions) assign(shard, revision string) string {
+	const labels, annotations = "object.metadata.labels", "object.metadata.?annotations.orValue({})"
+	isValid := isLabelValue(shard)
+	return theRing + " ? [JSONPatch{op: 'replace', path: '" + LabelPath(e.shard) + "', value: " + quote(revision) + "}] :\n" +
+		"(!has(" + labels + ") ? (" + isValid + " ? [JSONPatch{op: 'add', path: '/metadata/labels', value: {" + quote(e.shard) + ": " + shard + "}}] : []) :\n" +
+		"(" + isValid + " ? [JSONPatch{op: 'add', path: '" + LabelPath(e.shard) + "', value: " + shard + "}] : " +
+		remove(LabelPath(e.shard), quote(e.shard)+" in "+labels) + ") +\n" +
+		remove(LabelPath(e.drain), quote(e.drain)+" in "+labels) + ") +\n" +
+		remove("/metadata/annotations/"+escape(e.children), quote(e.children)+" in "+annotations)
 }
 
-// sticking returns the variables that the stick policy uses in addition to those of placing. A
-// shard acknowledges a drain by removing its label. Other clients do not, even if their updates omit
+// sticking returns the variables that the stick policy uses. The variable resource is the main
+// resource of the object or of its controller, or "" for an object that does not belong to the ring.
+// A shard acknowledges a drain by removing its label. Other clients do not, even if their updates omit
 // the labels.
 func (e expressions) sticking(c constants) []admissionregistrationv1.Variable {
-	return []admissionregistrationv1.Variable{
-		{Name: "ours", Expression: "variables.resource != ''"},
+	resource := this
+	if c.hasChildren {
+		resource = "variables.isMain ? " + this + " : variables.owner"
+	}
+	return append(e.placing(c), []admissionregistrationv1.Variable{
+		{Name: "resource", Expression: resource},
 		{Name: "shard", Expression: e.former()},
 		{Name: "target", Expression: before(e.drain)},
 		{Name: "draining", Expression: e.isDraining()},
-		{Name: "acknowledged", Expression: "variables.ours && variables.shard != '' && variables.target != ''" +
+		{Name: "acknowledged", Expression: "variables.resource != '' && variables.shard != '' && variables.target != ''" +
 			" && " + c.isShard("variables.shard", "variables.draining")},
 		{Name: "parked", Expression: "variables.acknowledged && variables.draining && variables.resource in " + list(c.controlling)},
 		{Name: "moved", Expression: "variables.acknowledged && !variables.parked"},
-		{Name: "setShard", Expression: "!variables.ours || variables.parked ? '' : variables.moved ? variables.target" +
+		{Name: "setShard", Expression: "variables.resource == '' || variables.parked ? '' : variables.moved ? variables.target" +
 			" : variables.shard != '' ? variables.shard : variables.target == '' && !variables.draining ? variables.placed : ''"},
-		{Name: "setDrain", Expression: "!variables.ours || variables.moved ? '' : variables.target"},
-	}
+		{Name: "setDrain", Expression: "variables.resource == '' || variables.moved ? '' : variables.target"},
+	}...)
 }
 
 // former returns an expression for the shard of an object before an update.
@@ -144,19 +192,15 @@ func (e expressions) stick() string {
 		remove(LabelPath(e.drain), "variables.moved && variables.draining")
 }
 
-// set returns operations that set the labels to the values of two expressions. The expression for
-// drain may be "". A label whose expression evaluates to an empty string is not set.
+// set returns operations that set the labels to the values of two expressions, except the ones that
+// are no valid values, such as an empty string.
 func (e expressions) set(shard, drain string) string {
-	some, add := shard+" != ''", addLabel(e.shard, shard)
-	if drain != "" {
-		some += " || " + drain + " != ''"
-		add += " +\n" + addLabel(e.drain, drain)
-	}
-	return "((" + some + ") && !has(object.metadata.labels) ? [JSONPatch{op: 'add', path: '/metadata/labels', value: {}}] : []) +\n" + add
+	return "((" + isLabelValue(shard) + " || " + isLabelValue(drain) + ") && !has(object.metadata.labels) ? [JSONPatch{op: 'add', path: '/metadata/labels', value: {}}] : []) +\n" +
+		addLabel(e.shard, shard) + " +\n" + addLabel(e.drain, drain)
 }
 
 func addLabel(label, value string) string {
-	return "(" + value + " == '' ? [] : [JSONPatch{op: 'add', path: '" + LabelPath(label) + "', value: " + value + "}])"
+	return "(" + isLabelValue(value) + " ? [JSONPatch{op: 'add', path: '" + LabelPath(label) + "', value: " + value + "}] : [])"
 }
 
 // remove returns an operation that removes the value at a path if a condition is true.
@@ -164,11 +208,10 @@ func remove(path, condition string) string {
 	return "(" + condition + " ? [JSONPatch{op: 'remove', path: '" + path + "'}] : [])"
 }
 
-// validLabel returns an expression that evaluates to a value if it is a valid label value, and to an
-// empty string otherwise. It is needed because failure policy Ignore does not cover a patch with an
-// invalid result.
-func validLabel(value string) string {
-	return "[" + value + "].filter(v, !format.labelValue().validate(v).hasValue())[?0].orValue('')"
+// isLabelValue returns an expression that is true if a value is a valid label value, and not empty.
+// It is needed because failure policy Ignore does not cover a patch with an invalid result.
+func isLabelValue(value string) string {
+	return value + ".matches('^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$')"
 }
 
 // LabelPath returns the JSON pointer of a label.

@@ -18,9 +18,12 @@ import (
 const (
 	tableGeneration = "generation"
 	tableShards     = "shards"
-	tableSlots      = "slots"
+	tableRows       = "rows"
 
 	separator = ","
+	// The slots are in rows: an API server that splits one text into all slots for each object spends
+	// more than one that splits it into its rows, and one of these into its slots.
+	rowSeparator, rowLength = ";", 32
 )
 
 // tablePrefix is the prefix of the name of the ConfigMap.
@@ -32,7 +35,7 @@ const tablePrefix = "sharding-table-"
 func Table(ring *v1alpha1.ClusterRing, namespace string) *corev1.ConfigMap {
 	cm := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: tablePrefix + ring.Name, OwnerReferences: ownedBy(ring)},
-		Data:       map[string]string{tableGeneration: "0", tableShards: "", tableSlots: ""},
+		Data:       map[string]string{tableGeneration: "0", tableShards: "", tableRows: ""},
 	}
 	table := ring.Status.Table
 	if table == nil {
@@ -44,11 +47,15 @@ func Table(ring *v1alpha1.ClusterRing, namespace string) *corev1.ConfigMap {
 		return cm
 	}
 	cm.Data[tableShards] = strings.Join(table.Shards, separator)
-	indexes := make([]string, len(next))
-	for slot, name := range next {
-		indexes[slot] = strconv.Itoa(slices.Index(table.Shards, name))
+	var rows []string
+	for row := range slices.Chunk(next, rowLength) {
+		indexes := make([]string, len(row))
+		for i, name := range row {
+			indexes[i] = strconv.Itoa(slices.Index(table.Shards, name))
+		}
+		rows = append(rows, strings.Join(indexes, separator))
 	}
-	cm.Data[tableSlots] = strings.Join(indexes, separator)
+	cm.Data[tableRows] = strings.Join(rows, rowSeparator)
 	return cm
 }
 

@@ -17,7 +17,7 @@ import (
 func TestTableHasTheSlotsOfNewObjects(t *testing.T) {
 	t.Parallel()
 	r := ring()
-	empty := map[string]string{"generation": "0", "shards": "", "slots": ""}
+	empty := map[string]string{"generation": "0", "shards": "", "rows": ""}
 	cm := policy.Table(r, "sharder-system")
 	assert.Equal(t, "sharder-system/sharding-table-web", cm.Namespace+"/"+cm.Name)
 	assert.Equal(t, r.UID, metav1.GetControllerOf(cm).UID)
@@ -26,9 +26,9 @@ func TestTableHasTheSlotsOfNewObjects(t *testing.T) {
 	all := func(i int32) []int32 { return slices.Repeat([]int32{i}, slots.Count) }
 	r.Status.Table = &v1alpha1.Table{Generation: 7, Shards: []string{"a", "b"}, Slots: all(0), Next: all(1)}
 	data := policy.Table(r, "sharder-system").Data
-	assert.Equal(t, map[string]string{"generation": "7", "shards": "a,b", "slots": strings.Repeat("1,", slots.Count-1) + "1"}, data)
+	assert.Equal(t, map[string]string{"generation": "7", "shards": "a,b", "rows": rows("1")}, data)
 	r.Status.Table.Next = nil
-	assert.Equal(t, strings.Repeat("0,", slots.Count-1)+"0", policy.Table(r, "sharder-system").Data["slots"])
+	assert.Equal(t, rows("0"), policy.Table(r, "sharder-system").Data["rows"])
 
 	empty["generation"] = "7"
 	for name, bad := range map[string]v1alpha1.Table{
@@ -41,6 +41,12 @@ func TestTableHasTheSlotsOfNewObjects(t *testing.T) {
 		r.Status.Table = &bad
 		assert.Equal(t, empty, policy.Table(r, "sharder-system").Data, name)
 	}
+}
+
+// rows returns the rows of a table in which all slots have the same index.
+func rows(index string) string {
+	row := strings.Join(slices.Repeat([]string{index}, 32), ",")
+	return strings.Join(slices.Repeat([]string{row}, slots.Count/32), ";")
 }
 
 // The limit of a ConfigMap is 1 MiB.

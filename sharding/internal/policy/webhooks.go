@@ -144,7 +144,6 @@ func (c constants) isOurs() string { return c.isOursIn("object") }
 
 // isOursIn is isOurs for a variable.
 func (c constants) isOursIn(variable string) string {
-	const this = "request.resource.group + '/' + request.resource.resource"
 	is := this + " in " + list(c.mains)
 	if len(c.owners) > 0 {
 		is += " || " + variable + ".metadata.?ownerReferences.orValue([]).exists(o, o.?controller.orValue(false) && " +

@@ -60,31 +60,42 @@ func TestAdmissionNeedsNoSharder(t *testing.T) {
 // writes into the table while no sharder restores it.
 func (c *cluster) survivesBadTables(ring *v1alpha1.ClusterRing) {
 	c.t.Helper()
-	indexes := func(i string, n int) string { return strings.TrimSuffix(strings.Repeat(i+",", n), ",") }
-	writes := func(name, shards, inSlots, want string) {
+	var probe string // its slot is neither in the first row nor the first of a row
+	for i, slot := 0, 0; slot/32 == 0 || slot%32 == 0; i++ {
+		probe = fmt.Sprintf("probe-%d", i)
+		slot = slots.Slot(slots.Object{Kind: "Secret", Namespace: c.namespace, Name: probe}.Key())
+	}
+	indexes := func(i string, rows, each int) string {
+		row := strings.TrimSuffix(strings.Repeat(i+",", each), ",")
+		return strings.TrimSuffix(strings.Repeat(row+";", rows), ";")
+	}
+	writes := func(name, shards, rows, want string) {
 		c.t.Helper()
 		table := c.table(c.t, ring)
 		require.NotNil(c.t, table)
-		table.Data = map[string]string{"shards": shards, "slots": inSlots}
+		table.Data = map[string]string{"shards": shards, "rows": rows}
 		require.NoError(c.t, c.Update(c.t.Context(), table), name)
 		require.EventuallyWithT(c.t, func(t *assert.CollectT) {
-			s := secret(c.namespace, "probe")
+			s := secret(c.namespace, probe)
 			require.NoError(t, c.Create(c.t.Context(), s, client.DryRunAll), name)
 			assert.Equal(t, want, s.Labels[prefix.ShardLabel(ring.Name)], name)
 		}, patience, period)
 	}
 	for name, bad := range map[string][2]string{
-		"no label value": {"not a label value", indexes("0", slots.Count)},
-		"out of range":   {"web-0", indexes("1", slots.Count)},
-		"negative":       {"web-0", indexes("-1", slots.Count)},
-		"no numbers":     {"web-0", indexes("x", slots.Count)},
-		"large numbers":  {"web-0", indexes("99999999999999999999", slots.Count)},
-		"short":          {"web-0", indexes("0", 1)},
-		"long":           {"web-0", indexes("0", 100_000)},
-		"no slots":       {"web-0", ""},
+		"no label value": {"not a label value", indexes("0", 32, 32)},
+		"out of range":   {"web-0", indexes("1", 32, 32)},
+		"negative":       {"web-0", indexes("-1", 32, 32)},
+		"no numbers":     {"web-0", indexes("x", 32, 32)},
+		"large numbers":  {"web-0", indexes("99999999999999999999", 32, 32)},
+		"short":          {"web-0", indexes("0", 1, 1)},
+		"short rows":     {"web-0", indexes("0", 32, 1)},
+		"one row":        {"web-0", indexes("0", 1, slots.Count)},
+		"long":           {"web-0", indexes("0", 1, 100_000)},
+		"empty rows":     {"web-0", indexes("", 32, 1)},
+		"no rows":        {"web-0", ""},
 	} {
 		writes(name, bad[0], bad[1], "")
-		writes(name, "good", indexes("0", slots.Count), "good")
+		writes(name, "good", indexes("0", 32, 32), "good")
 	}
 }
 

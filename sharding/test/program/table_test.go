@@ -48,7 +48,7 @@ func TestTableIsRestored(t *testing.T) {
 
 	require.NoError(t, p.Freeze(t.Context()))
 	edited := c.table(t, ring)
-	edited.Data["slots"] = strings.ReplaceAll(edited.Data["slots"], "1", "0")
+	edited.Data["rows"] = strings.ReplaceAll(edited.Data["rows"], "1", "0")
 	edited.Immutable = new(true)
 	require.NoError(t, c.Update(t.Context(), edited))
 	misplaced := secret(c.namespace, c.owned(ring, "web-1", ring.Spec.Resources[0]))
