@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -26,7 +25,8 @@ const (
 	prefix   = v1alpha1.DefaultPrefix
 	ringName = "bench"
 	// selected is a namespace that the ring selects, and other a namespace that it does not select.
-	selected, other = "bench", "bench-other"
+	// Another policy, which only adds a constant label, selects the namespace labelled.
+	selected, other, labelled = "bench", "bench-other", "bench-labelled"
 	// leaseSeconds exceeds the duration of any run: the Leases are created by hand and not renewed.
 	leaseSeconds = 36000
 )
@@ -70,7 +70,7 @@ func newBench(ctx context.Context, plane *controlplane.ControlPlane, s settings)
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range []string{selected, other} {
+	for _, name := range []string{selected, other, labelled} {
 		if err := c.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
 			return nil, err
 		}
@@ -81,6 +81,15 @@ func newBench(ctx context.Context, plane *controlplane.ControlPlane, s settings)
 	}, nil
 }
 
+// startSharder starts the sharder and waits until it is ready.
+func (b *bench) startSharder(ctx context.Context) (err error) {
+	b.sharder, err = programs.Start("sharder", "bench", b.plane.Kubeconfig, fmt.Sprintf("--leader-elect=%t", b.leaderElect))
+	if err != nil {
+		return err
+	}
+	return b.sharder.WaitReady(ctx)
+}
+
 // printResult prints a result.
 func (*bench) printResult(what, format string, args ...any) {
 	fmt.Printf("| %s | %s |\n", what, fmt.Sprintf(format, args...)) //nolint:forbidigo // printing is the purpose of this program
@@ -89,36 +98,6 @@ func (*bench) printResult(what, format string, args ...any) {
 // secret returns a Secret of the size of a small certificate.
 func secret(namespace, name string) *corev1.Secret {
 	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Data: map[string][]byte{"data": make([]byte, 2048)}}
-}
-
-// timed is a kind of create to measure.
-type timed struct{ what, namespace string }
-
-// time creates Secrets sequentially, alternating between the kinds, so that other load on the
-// machine affects all of them equally. It prints the durations.
-func (b *bench) time(ctx context.Context, all ...timed) error {
-	if b.creates == 0 {
-		return nil
-	}
-	took := make([][]time.Duration, len(all))
-	for i := range b.creates {
-		for k, one := range all {
-			s := secret(one.namespace, fmt.Sprintf("%s-%d", one.what, i))
-			begin := time.Now()
-			if err := b.client.Create(ctx, s); err != nil {
-				return err
-			}
-			took[k] = append(took[k], time.Since(begin))
-		}
-	}
-	for k, one := range all {
-		slices.Sort(took[k])
-		b.printResult("create of a Secret, "+one.what+", p50, p90 and p99, ms", "%.2f, %.2f, %.2f", ms(took[k][len(took[k])/2]), ms(took[k][len(took[k])*9/10]), ms(took[k][len(took[k])*99/100]))
-		if err := b.client.DeleteAllOf(ctx, &corev1.Secret{}, client.InNamespace(one.namespace)); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // configMap returns a ConfigMap that is controlled by a Secret.
@@ -164,11 +143,22 @@ func (b *bench) controlled() []v1alpha1.GroupResource {
 	return []v1alpha1.GroupResource{{Resource: "configmaps"}}
 }
 
-// createAssigned measures creates that a policy matches.
+// createAssigned measures creates that a policy matches, and creates that another policy matches
+// which does the least that a policy can do. No sharder runs meanwhile: it watches the objects that
+// have no shard, which costs the API server something for the creates to compare with.
 func (b *bench) createAssigned(ctx context.Context) error {
+	if b.creates == 0 {
+		return nil
+	}
+	if err := b.label(ctx); err != nil {
+		return err
+	}
+	if err := b.sharder.Stop(stopTimeout); err != nil {
+		return err
+	}
 	done := b.profile(ctx)
-	err := b.time(ctx, timed{"assigned-by-policy", selected}, timed{"namespace-not-selected", other})
-	return errors.Join(err, <-done)
+	err := b.time(ctx, timed{"namespace-not-selected", other}, timed{"constant-label", labelled}, timed{"assigned-by-policy", selected})
+	return errors.Join(err, <-done, b.startSharder(ctx))
 }
 
 // fill creates the objects and counts the ones that are assigned in their first version.

@@ -84,10 +84,6 @@ func (b *bench) fence(ctx context.Context, fence v1alpha1.Fence) (fenced, error)
 	})
 }
 
-// block is the number of updates of one kind in a row. The CPU time of a process has a resolution of
-// ten milliseconds.
-const block = 50
-
 // updates are updates of one kind.
 type updates struct {
 	what string

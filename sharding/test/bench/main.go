@@ -17,7 +17,6 @@ import (
 
 	"nodekeeper.dev/sharding/test/crds"
 	"nodekeeper.dev/test/controlplane"
-	"nodekeeper.dev/test/programs"
 )
 
 // settings are the parameters of a measurement.
@@ -33,7 +32,7 @@ type settings struct {
 func main() {
 	var s settings
 	flag.IntVar(&s.objects, "objects", 10000, "number of Secrets in the ring")
-	flag.IntVar(&s.creates, "creates", 2000, "number of creates to measure; 0 disables the measurement")
+	flag.IntVar(&s.creates, "creates", 2000, "number of creates of each kind to measure, in blocks of 100; 0 disables the measurement")
 	flag.IntVar(&s.children, "children", 0, "number of ConfigMaps that each Secret controls")
 	flag.IntVar(&s.rounds, "rounds", 3, "number of times that shards join and leave; results are medians")
 	flag.BoolVar(&s.kill, "kill", true, "also measure the death of a shard")
@@ -54,6 +53,9 @@ func main() {
 	}
 }
 
+// stopTimeout is how long the sharder may take to end.
+const stopTimeout = 10 * time.Second
+
 func run(ctx context.Context, s settings) (err error) {
 	plane, err := controlplane.Start(controlplane.Options{})
 	if err != nil {
@@ -70,22 +72,17 @@ func run(ctx context.Context, s settings) (err error) {
 	if err := b.createBare(ctx); err != nil {
 		return err
 	}
-	sharder, err := programs.Start("sharder", "bench", plane.Kubeconfig, fmt.Sprintf("--leader-elect=%t", s.leaderElect))
-	if err != nil {
+	if err := b.startSharder(ctx); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, sharder.Stop(10*time.Second)) }()
-	b.sharder = sharder
-	if err := sharder.WaitReady(ctx); err != nil {
-		return err
-	}
+	defer func() { err = errors.Join(err, b.sharder.Stop(stopTimeout)) }()
 	steps := []func(context.Context) error{b.prepare, b.createAssigned, b.fill, b.moves, b.death, b.rest}
 	if s.fences {
 		steps = []func(context.Context) error{b.compareFences}
 	}
 	for _, step := range steps {
 		if err := step(ctx); err != nil {
-			return errors.Join(err, errors.New(sharder.Output()))
+			return errors.Join(err, errors.New(b.sharder.Output()))
 		}
 	}
 	return b.used("at the end")
