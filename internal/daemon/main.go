@@ -7,29 +7,17 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"sync"
 	"syscall"
 
+	"nodekeeper.dev/internal/daemon/memory"
 	"nodekeeper.dev/internal/daemon/version"
 )
-
-// gcPercent makes the garbage collector run when the heap has grown by half instead of doubled: the
-// services hold their caches, and everything else is garbage within milliseconds. It costs a tenth
-// to a seventh more CPU time.
-const gcPercent = 50
-
-// saveMemory configures the garbage collector, unless GOGC is set.
-func saveMemory() {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
-	}
-}
 
 // Main calls run with a context that SIGTERM and SIGINT cancel, and returns the exit code of the
 // program: 0, or 1 after an error, which it prints in one line.
 func Main(program string, args []string, stderr io.Writer, run func(ctx context.Context, args []string, stderr io.Writer) error) int {
-	saveMemory()
+	memory.Save()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	out := &output{w: stderr}

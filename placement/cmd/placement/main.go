@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"syscall"
 
+	"nodekeeper.dev/internal/daemon/memory"
 	"nodekeeper.dev/internal/daemon/version"
 	"nodekeeper.dev/placement/internal/command"
 	"nodekeeper.dev/placement/internal/guard"
@@ -31,6 +32,7 @@ func main() {
 	if len(args) > 0 && args[0] == guard.Command {
 		exit(guard.Main(args[1:]))
 	}
+	memory.Save()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	err := run(ctx, args, os.Stderr)
 	stop()
