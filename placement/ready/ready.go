@@ -124,19 +124,21 @@ func summarize(in *Input) *summary {
 			s.lost = append(s.lost, share.PodName)
 			continue
 		}
-		s.check(share, pod)
-		s.working += int32(len(pod.View.Working(in.UID, share).Below(in.Wanted))) //nolint:gosec // at most Wanted
+		working := pod.View.Working(in.UID, share)
+		s.check(share, pod, len(working) > 0)
+		s.working += int32(len(working.Below(in.Wanted))) //nolint:gosec // at most Wanted
 	}
 	s.homeless = in.Wanted - int32(len(owned)) //nolint:gosec // at most Wanted
 	return s
 }
 
-// check records why the share of a pod is not complete yet.
-func (s *summary) check(share *placement.Placement, pod Pod) {
+// check records why the share of a pod is not complete yet. If some of it is worked on, it is
+// acknowledged.
+func (s *summary) check(share *placement.Placement, pod Pod, works bool) {
 	v := pod.View
 	e := v.Contract.Entry(s.UID)
 	switch {
-	case !v.Acknowledged(s.UID, share), e.Generation < s.Status.ObservedGeneration:
+	case !works && !v.Acknowledged(s.UID, share), e.Generation < s.Status.ObservedGeneration:
 		text := fmt.Sprintf("%s at %d of %d", share.PodName, v.Ack.Generation, v.Contract.Generation)
 		if !pod.Behind.IsZero() {
 			text += fmt.Sprintf(" for %s", s.Now.Sub(pod.Behind).Truncate(time.Second))
