@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
@@ -124,14 +125,16 @@ func (p *pass) naming() map[string][]*version[*resource] {
 // input returns the input for the contract of a pod.
 func (p *pass) input(pod string, naming map[string][]*version[*resource]) *contract.Input {
 	in := &contract.Input{Incarnation: p.members[pod].parsed.holder, View: p.view(pod), Overlap: p.Overlap, Owners: p.contracted}
-	added := map[types.UID]bool{}
+	most := max(len(naming[in.Incarnation]), len(in.View.Contract.Entries))
+	in.Placed = make([]contract.Placed, 0, most)
+	added := make(map[types.UID]bool, most)
 	add := func(v *version[*resource]) {
 		if added[v.uid] {
 			return
 		}
 		added[v.uid] = true
 		placed := v.parsed.placed
-		placed.Live = p.isLive(pod, v)
+		placed.Status, placed.Live = v.parsed.status, p.isLive(pod, v)
 		in.Placed = append(in.Placed, placed)
 	}
 	for _, v := range naming[in.Incarnation] {
@@ -249,6 +252,7 @@ func (p *pass) apply(ctx context.Context, plans map[string]contract.Plan) {
 			p.failed(ctx, "contract "+pod, p.contracts[pod].resourceVersion, errs[i], "Writing a contract failed", "pod", pod)
 		case written[i] != nil:
 			delete(p.failures, "contract "+pod)
+			p.granted = time.Now()
 			p.have(pod, written[i])
 		default:
 			logr.FromContextOrDiscard(ctx).Info("Deleted a malformed contract", "pod", pod)

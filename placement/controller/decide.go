@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -10,8 +11,7 @@ import (
 
 	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/klog/v2"
+	"k8s.io/apimachinery/pkg/types"
 
 	"nodekeeper.dev/placement"
 	"nodekeeper.dev/placement/contract"
@@ -20,8 +20,10 @@ import (
 )
 
 const (
-	// detailPeriod is the least time between two writes of numbers and messages in one status.
-	detailPeriod = time.Second
+	// detailPeriod is the least time from a write of a status to one of its numbers and messages
+	// alone, and from a write of contracts: the pods acknowledge them soon, one after the other, and
+	// the verdict follows. While contracts are written all the time, it is maxDetailDelay.
+	detailPeriod, maxDetailDelay = time.Second, 10 * time.Second
 	// verdictPeriod is the least time between two writes of one verdict that another writer undoes.
 	// Otherwise the two would write to one status as fast as they can.
 	verdictPeriod = 10 * time.Second
@@ -38,7 +40,7 @@ func (r *resource) isUsable() bool { return r.malformed == nil && !r.kind.pruned
 
 // decide returns the statuses that must be written.
 func (p *pass) decide(ctx context.Context) []change {
-	items, now, sets := p.items()
+	items, now := p.items()
 	p.reserve()
 	policy := p.policy()
 	next, pending := schedule.Schedule(policy, p.pods, items, now)
@@ -50,9 +52,10 @@ func (p *pass) decide(ctx context.Context) []change {
 			p.rebalanced[origin{m.Item, m.From}] = true
 		}
 	}
+	held := map[types.UID]map[string]schedule.Set{}
 	for _, v := range p.resources {
 		if v.parsed.isUsable() && p.isTooLarge(v.parsed) {
-			next[string(v.uid)], sets[string(v.uid)] = p.held(v)
+			next[string(v.uid)], held[v.uid] = p.held(v)
 		}
 	}
 	var changes []change
@@ -61,10 +64,10 @@ func (p *pass) decide(ctx context.Context) []change {
 		if !r.isUsable() {
 			continue
 		}
-		status, err := p.decideOne(r, sets[string(v.uid)], next[string(v.uid)])
+		status, err := p.decideOne(r, held[v.uid], next[string(v.uid)])
 		if err != nil {
 			if p.mayTry("decide "+string(v.uid), v.resourceVersion) {
-				p.failed(ctx, "decide "+string(v.uid), v.resourceVersion, err, "Deciding failed", "resource", klog.KObj(r.object))
+				p.failed(ctx, "decide "+string(v.uid), v.resourceVersion, err, "Deciding failed", "resource", r.ref())
 			}
 			continue
 		}
@@ -75,20 +78,23 @@ func (p *pass) decide(ctx context.Context) []change {
 	return changes
 }
 
-// items returns the input for scheduling, and the present indexes by resource and pod.
-func (p *pass) items() (items []schedule.Item, now schedule.Assignment, sets map[string]map[string]schedule.Set) {
-	now, sets = schedule.Assignment{}, map[string]map[string]schedule.Set{}
+// items returns the input for scheduling.
+func (p *pass) items() (items []schedule.Item, now schedule.Assignment) {
+	now = make(schedule.Assignment, len(p.resources))
 	for _, v := range p.resources {
 		r := v.parsed
 		if !r.isUsable() || p.isTooLarge(r) {
 			continue // reserve keeps room for it
 		}
 		key := string(v.uid)
-		now[key], sets[key] = r.present(func(*placement.Placement) bool { return true })
+		now[key] = r.numbers
 		items = append(items, schedule.Item{Key: key, Replicas: r.wanted, Weight: r.weight, Bytes: r.bytes, EachBytes: contract.BytesPerIndex})
 	}
-	return items, now, sets
+	return items, now
 }
+
+// anyShare counts every share.
+func anyShare(*placement.Placement) bool { return true }
 
 // present returns how many virtual replicas pods have of a resource, and which ones, by the shares
 // that count.
@@ -182,12 +188,25 @@ func (p *pass) isCalm(pending map[string]int32) bool {
 	return true
 }
 
-// decideOne returns the status of a resource with the next decision.
+// decideOne returns the status of a resource with the next decision. The argument present is what
+// pods keep of a resource that is too large; it is nil for any other one.
 func (p *pass) decideOne(r *resource, present map[string]schedule.Set, next map[string]int32) (placement.Status, error) {
-	floor := contract.Floor{Contracts: p.highest[r.object.GetUID()], Time: time.Now()}
-	status, _, err := contract.Release(r.status, r.object.GetUID(), p.viewOf(r), p.hasEnded, floor)
+	if p.staysAsItIs(r, next) {
+		status := r.status
+		status.ObservedGeneration = r.generation()
+		return status, nil
+	}
+	return p.decideAnew(r, present, next)
+}
+
+func (p *pass) decideAnew(r *resource, present map[string]schedule.Set, next map[string]int32) (placement.Status, error) {
+	floor := contract.Floor{Contracts: p.highest[r.uid()], Time: time.Now()}
+	status, _, err := contract.Release(r.status, r.uid(), p.viewOf(r), p.hasEnded, floor)
 	if err != nil {
 		return status, err
+	}
+	if !p.isTooLarge(r) {
+		_, present = r.present(anyShare)
 	}
 	numbered := schedule.Number(r.wanted, present, next)
 	want := make([]contract.Share, 0, len(numbered))
@@ -197,8 +216,23 @@ func (p *pass) decideOne(r *resource, present map[string]schedule.Set, next map[
 	if status, _, err = contract.Decide(status, want, p.hasEnded, floor); err != nil {
 		return status, err
 	}
-	status.ObservedGeneration = r.object.GetGeneration()
+	status.ObservedGeneration = r.generation()
 	return status, nil
+}
+
+// staysAsItIs reports whether a decision would change nothing: each pod keeps what it has. It saves
+// most of the time of a pass.
+func (p *pass) staysAsItIs(r *resource, next map[string]int32) bool {
+	if !r.tidy || len(next) != len(r.numbers) || p.highest[r.uid()] > r.status.Decision {
+		return false
+	}
+	for i := range r.status.Placement {
+		share := &r.status.Placement[i]
+		if next[share.PodName] != r.numbers[share.PodName] || p.incarnationFor(r, share.PodName) != share.Incarnation {
+			return false
+		}
+	}
+	return true
 }
 
 // incarnationFor returns the incarnation that gets the share of a pod: the holder of its Lease, or
@@ -219,7 +253,7 @@ func (p *pass) incarnationFor(r *resource, pod string) string {
 func (p *pass) report(v *version[*resource], status *placement.Status) bool {
 	r := v.parsed
 	conditions, working := ready.Of(&ready.Input{
-		UID: v.uid, Generation: r.object.GetGeneration(), Wanted: r.wanted, Limited: r.limited, Invalid: r.invalid,
+		UID: v.uid, Generation: r.generation(), Wanted: r.wanted, Limited: r.limited, Invalid: r.invalid,
 		TooLarge: p.tooLarge[v.uid] || p.isTooLarge(r), Status: *status, Pods: p.readyPod(r), Now: p.now,
 	})
 	held, wait := ready.Hold(r.status.Conditions, conditions, p.now)
@@ -242,14 +276,20 @@ func (p *pass) mustWrite(v *version[*resource], next placement.Status) bool {
 	case !isSameDecision(&next, before):
 		return true
 	case !isSameVerdict(&next, before):
-		return !last.repeats(next) || p.isDue(last.at, verdictPeriod)
+		return !last.repeats(&next) || p.isDue(last.at, verdictPeriod)
 	case !isSameSince(next.Conditions, before.Conditions):
 		return true
-	case isSameDetail(&next, before) || !p.isDue(p.detailed[v.uid], detailPeriod):
+	case isSameDetail(&next, before):
 		return false
 	}
-	p.detailed[v.uid] = p.now
-	return true
+	if last == nil {
+		return true
+	}
+	since := last.at
+	if p.granted.After(since) && p.now.Sub(since) < maxDetailDelay {
+		since = p.granted
+	}
+	return p.isDue(since, detailPeriod)
 }
 
 // isDue reports whether a period since the last write is over. If not, the next pass comes at its
@@ -262,52 +302,66 @@ func (p *pass) isDue(last time.Time, period time.Duration) bool {
 	return left <= 0
 }
 
+// answer is what the API server has stored of a status. It does not have the object: a pass may
+// write thousands.
+type answer struct {
+	newest  *version[*resource]
+	err     error
+	missing string // the field that is missing, if there is one
+	// unreadable is set if the stored status is malformed.
+	unreadable bool
+	lacks      []string // the optional fields that are missing, of a kind with annotations
+}
+
 // writeStatuses writes statuses, with the versions that they were computed from as preconditions.
 func (p *pass) writeStatuses(ctx context.Context, changes []change) {
-	errs, answers := make([]error, len(changes)), make([]*unstructured.Unstructured, len(changes))
-	inParallel(ctx, len(changes), func(ctx context.Context, i int) { answers[i], errs[i] = changes[i].write(ctx) })
+	answers := make([]answer, len(changes))
+	inParallel(ctx, len(changes), func(ctx context.Context, i int) { answers[i] = changes[i].write(ctx) })
 	for i, c := range changes {
-		r := c.version.parsed
-		if errs[i] != nil {
-			p.failed(ctx, "status "+string(c.version.uid), c.version.resourceVersion, errs[i], "Writing a status failed", "resource", klog.KObj(r.object))
+		r, a := c.version.parsed, &answers[i]
+		if a.err != nil {
+			p.failed(ctx, "status "+string(c.version.uid), c.version.resourceVersion, a.err, "Writing a status failed", "resource", r.ref())
 			continue
 		}
 		delete(p.failures, "status "+string(c.version.uid))
-		p.verdicts[c.version.uid] = newVerdict(r.storable(c.status), p.now)
-		p.goOnWith(r.kind.store.wrote(answers[i]), c.version)
+		stored := r.storable(c.status)
+		p.verdicts[c.version.uid] = newVerdict(&stored, time.Now())
+		p.goOnWith(a.newest, c.version)
 		p.announce(&c)
-		p.checkStored(ctx, &c, answers[i])
+		p.checkStored(ctx, r, a)
+	}
+}
+
+// write writes a status.
+func (c *change) write(ctx context.Context) answer {
+	r := c.version.parsed
+	next, err := r.withStatus(&c.status)
+	if err != nil {
+		return answer{err: err}
+	}
+	stored, err := r.kind.client.UpdateStatus(ctx, next, metav1.UpdateOptions{})
+	if err != nil {
+		return answer{err: err} // logged with the resource
+	}
+	status, err := r.kind.decodeStatus(stored)
+	return answer{
+		newest: r.kind.store.wrote(stored), missing: missingField(&status, &c.status), unreadable: err != nil, lacks: r.kind.missing(stored),
 	}
 }
 
 // checkStored checks that the API server has stored a status. If it has not, nothing more is
 // written to the kind.
-func (p *pass) checkStored(ctx context.Context, c *change, answer *unstructured.Unstructured) {
-	r := c.version.parsed
-	status, err := r.kind.decodeStatus(answer)
-	missing := missingField(&status, &c.status)
-	if r.kind.AnnotationPrefix != "" {
-		r.kind.learn(answer)
-		if slices.Contains(optionalFields, missing) {
-			missing = ""
-		}
+func (p *pass) checkStored(ctx context.Context, r *resource, a *answer) {
+	for _, field := range a.lacks {
+		r.kind.lacks[field] = true
 	}
-	if err == nil && missing == "" || r.kind.pruned {
+	isOptional := r.kind.AnnotationPrefix != "" && slices.Contains(optionalFields, a.missing)
+	if !a.unreadable && (a.missing == "" || isOptional) || r.kind.pruned {
 		return
 	}
 	r.kind.pruned = true
-	logr.FromContextOrDiscard(ctx).Info("The API server does not store the whole status: nothing more is written to this kind", "kind", r.kind.GroupVersionKind.Kind, "resource", klog.KObj(r.object), "field", missing)
-	p.events.warn(r.about(), eventStatusPruned, fmt.Sprintf("the API server does not store %s.%s: add the fields of placement.Status to the schema of %s, and restart the controller; until then it grants nothing to resources of this kind", strings.Join(r.kind.StatusPath, "."), missing, r.kind.GroupVersionKind.Kind))
-}
-
-// write writes a status, and returns what the API server has stored.
-func (c *change) write(ctx context.Context) (*unstructured.Unstructured, error) {
-	r := c.version.parsed
-	next, err := r.withStatus(&c.status)
-	if err != nil {
-		return nil, err
-	}
-	return r.kind.client.UpdateStatus(ctx, next, metav1.UpdateOptions{}) //nolint:wrapcheck // logged with the resource
+	logr.FromContextOrDiscard(ctx).Info("The API server does not store the whole status: nothing more is written to this kind", "kind", r.kind.GroupVersionKind.Kind, "resource", r.ref(), "field", a.missing)
+	p.events.warn(r.about(), eventStatusPruned, fmt.Sprintf("the API server does not store %s.%s: add the fields of placement.Status to the schema of %s, and restart the controller; until then it grants nothing to resources of this kind", strings.Join(r.kind.StatusPath, "."), a.missing, r.kind.GroupVersionKind.Kind))
 }
 
 // goOnWith makes the rest of the pass use the newest version of a resource after a write or a live
@@ -318,7 +372,8 @@ func (p *pass) goOnWith(newest, before *version[*resource]) {
 	}
 	p.fresh[newest.uid] = freshness{newest.resourceVersion, p.number}
 	p.byUID[newest.uid] = newest
-	if at := slices.Index(p.resources, before); at >= 0 {
+	at, found := slices.BinarySearchFunc(p.resources, newest.uid, func(v *version[*resource], uid types.UID) int { return cmp.Compare(v.uid, uid) })
+	if found {
 		p.resources[at] = newest
 	}
 }

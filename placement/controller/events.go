@@ -69,8 +69,8 @@ func (r *reporter) note(about *corev1.ObjectReference, eventType, reason, messag
 // about returns a reference to a resource.
 func (r *resource) about() *corev1.ObjectReference {
 	return &corev1.ObjectReference{
-		APIVersion: r.object.GetAPIVersion(), Kind: r.object.GetKind(), Namespace: r.object.GetNamespace(), Name: r.object.GetName(),
-		UID: r.object.GetUID(), ResourceVersion: r.object.GetResourceVersion(),
+		APIVersion: r.placed.APIVersion, Kind: r.placed.Kind, Namespace: r.placed.Namespace, Name: r.placed.Name,
+		UID: r.placed.UID, ResourceVersion: r.resourceVersion,
 	}
 }
 

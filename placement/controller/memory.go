@@ -1,11 +1,12 @@
 package controller
 
 import (
-	"cmp"
+	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"nodekeeper.dev/placement"
@@ -38,10 +39,10 @@ type memory struct {
 
 	// tooLarge holds resources whose entries did not fit into a contract.
 	tooLarge map[types.UID]bool
-	// detailed is when only numbers or messages of a status were last written.
-	detailed map[types.UID]time.Time
 	// verdicts holds the last status that this process has written, and when.
 	verdicts map[types.UID]*verdict
+	// granted is when contracts were last written.
+	granted time.Time
 	// late holds resources that are not acknowledged, and behind the pods that have not acknowledged
 	// their contracts.
 	late   map[types.UID]*lateness
@@ -65,22 +66,27 @@ type observation struct {
 	seen  contract.Versions
 }
 
-// verdict is a status that was written, with sorted conditions.
+// verdict is what a status said that was written. A nil verdict was never written.
 type verdict struct {
-	status placement.Status
-	at     time.Time
+	text string
+	at   time.Time
 }
 
-func newVerdict(s placement.Status, at time.Time) *verdict {
-	s.Conditions = slices.SortedFunc(slices.Values(s.Conditions), func(a, b metav1.Condition) int { return cmp.Compare(a.Type, b.Type) })
-	return &verdict{s, at}
+func newVerdict(s *placement.Status, at time.Time) *verdict { return &verdict{textOf(s), at} }
+
+// textOf returns what makes two statuses the same verdict.
+func textOf(s *placement.Status) string {
+	texts := []string{strconv.FormatInt(s.ObservedGeneration, 10)}
+	for i := range s.Conditions {
+		c := &s.Conditions[i]
+		texts = append(texts, fmt.Sprintf("%s %s %s %d", c.Type, c.Status, c.Reason, c.ObservedGeneration))
+	}
+	slices.Sort(texts[1:])
+	return strings.Join(texts, "\n")
 }
 
 // repeats reports whether a status would be the same verdict again, which another writer has undone.
-// A nil verdict was never written.
-func (v *verdict) repeats(s placement.Status) bool {
-	return v != nil && isSameVerdict(&newVerdict(s, v.at).status, &v.status)
-}
+func (v *verdict) repeats(s *placement.Status) bool { return v != nil && v.text == textOf(s) }
 
 // freshness is a version of a resource that was read live or written in a pass.
 type freshness struct {
@@ -93,7 +99,7 @@ func newMemory() memory {
 		observed: map[string]*observation{}, fresh: map[types.UID]freshness{}, gone: map[types.UID]bool{},
 		ended: map[string]bool{}, unnamed: map[string]time.Time{}, losses: map[string]time.Time{}, durations: map[string]time.Duration{}, vigils: map[string]*vigil{},
 		failures: map[string]*failure{},
-		tooLarge: map[types.UID]bool{}, detailed: map[types.UID]time.Time{}, verdicts: map[types.UID]*verdict{}, late: map[types.UID]*lateness{}, behind: map[string]*lag{}, foreign: map[string]bool{}, leaseless: map[string]time.Time{}, capacities: map[string]int32{},
+		tooLarge: map[types.UID]bool{}, verdicts: map[types.UID]*verdict{}, late: map[types.UID]*lateness{}, behind: map[string]*lag{}, foreign: map[string]bool{}, leaseless: map[string]time.Time{}, capacities: map[string]int32{},
 	}
 }
 

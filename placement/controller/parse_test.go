@@ -68,7 +68,7 @@ func TestStatusIsWrittenBesideOtherFields(t *testing.T) {
 	again, err := queueKind.decodeStatus(u)
 	require.NoError(t, err)
 	assert.True(t, isSameDecision(&s, &again))
-	assert.NotContains(t, r.object.Object["status"], "placements", "the cached object is unchanged")
+	assert.NotContains(t, string(r.encoded), "placements", "what is stored is unchanged")
 }
 
 func TestMalformedStatusIsNotUsed(t *testing.T) {

@@ -146,7 +146,6 @@ func (p *pass) forget() {
 	for uid := range p.fresh {
 		if p.byUID[uid] == nil {
 			delete(p.fresh, uid)
-			delete(p.detailed, uid)
 			delete(p.tooLarge, uid)
 			delete(p.late, uid)
 		}

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unique"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	utiljson "k8s.io/apimachinery/pkg/util/json" // which decodes whole numbers as int64
 
 	"nodekeeper.dev/placement"
 	"nodekeeper.dev/placement/ready"
@@ -55,7 +57,26 @@ func (k *Kind) decodeStatus(u *unstructured.Unstructured) (s placement.Status, e
 	if err != nil {
 		return placement.Status{}, err
 	}
+	shareStrings(&s)
 	return s, s.Check()
+}
+
+// shareStrings makes equal strings of all statuses use the same memory: many resources name the same
+// pods, and have the same reasons.
+func shareStrings(s *placement.Status) {
+	share := func(all ...*string) {
+		for _, one := range all {
+			*one = unique.Make(*one).Value()
+		}
+	}
+	for _, shares := range [][]placement.Placement{s.Placement, s.Releasing} {
+		for i := range shares {
+			share(&shares[i].PodName, &shares[i].Incarnation, &shares[i].Indexes)
+		}
+	}
+	for i := range s.Conditions {
+		share(&s.Conditions[i].Type, &s.Conditions[i].Reason, &s.Conditions[i].Message)
+	}
 }
 
 // decodeFields decodes the fields of placement.Status. Conditions of other programs may have any
@@ -106,6 +127,9 @@ func (k *Kind) conditionPrefix() string {
 	return "Placement"
 }
 
+// ownConditions is how many conditions placement has.
+const ownConditions = 3
+
 // isOwn reports whether a condition is one of placement.
 func isOwn(kind any, prefix string) bool {
 	return kind == prefix+ready.Scheduled || kind == prefix+ready.Acknowledged || kind == prefix+ready.Ready
@@ -123,6 +147,9 @@ func decodeConditions(fields map[string]any, prefix string) (all []metav1.Condit
 		var c metav1.Condition
 		if text, err := json.Marshal(values); err == nil && json.Unmarshal(text, &c) == nil {
 			c.Type = strings.TrimPrefix(c.Type, prefix)
+			if all == nil {
+				all = make([]metav1.Condition, 0, ownConditions)
+			}
 			all = append(all, c)
 		}
 	}
@@ -131,7 +158,10 @@ func decodeConditions(fields map[string]any, prefix string) (all []metav1.Condit
 
 // withStatus returns a copy of a resource with another status. What else is in the status remains.
 func (r *resource) withStatus(s *placement.Status) (*unstructured.Unstructured, error) {
-	next := r.object.DeepCopy()
+	next := &unstructured.Unstructured{}
+	if err := utiljson.Unmarshal(r.encoded, &next.Object); err != nil {
+		return nil, fmt.Errorf("encoding the status: %w", err)
+	}
 	fields, _, err := unstructured.NestedMap(next.Object, r.kind.StatusPath...)
 	if err != nil {
 		return nil, fmt.Errorf("encoding the status: %w", err)
@@ -213,14 +243,17 @@ func mergeConditions(fields, encoded map[string]any, prefix string) {
 	}
 }
 
-// learn records which fields a kind with annotations lacks, by a status that this program has
-// written.
-func (k *kindState) learn(stored *unstructured.Unstructured) {
+// missing returns the optional fields that a status lacks, of a kind with annotations.
+func (k *Kind) missing(u *unstructured.Unstructured) (fields []string) {
+	if k.AnnotationPrefix == "" {
+		return nil
+	}
 	for _, field := range optionalFields {
-		if k.isMissing(stored, field) {
-			k.lacks[field] = true
+		if k.isMissing(u, field) {
+			fields = append(fields, field)
 		}
 	}
+	return fields
 }
 
 // isMissing reports whether a status that this program has written lacks a field.
@@ -240,7 +273,7 @@ func (r *resource) storable(s placement.Status) placement.Status {
 		return s
 	}
 	lacks := func(field string) bool {
-		return r.kind.lacks[field] || r.status.Decision > 0 && r.kind.isMissing(r.object, field)
+		return r.kind.lacks[field] || r.status.Decision > 0 && slices.Contains(r.missing, field)
 	}
 	if lacks(workingField) {
 		s.ReadyVReplicas = 0

@@ -15,6 +15,7 @@ import (
 
 // version is a version of an object, with the parsed form of it. It is immutable.
 type version[P any] struct {
+	name            string
 	resourceVersion string
 	uid             types.UID
 	// at is when the version was first seen, by the clock of this process.
@@ -39,7 +40,15 @@ type store[P any] struct {
 	deleted map[types.UID]bool     // objects whose deletion the watch has delivered
 }
 
-var _ cache.ReflectorStore = (*store[int])(nil)
+// GetObjectMeta lets a reflector collect versions in place of objects.
+func (v *version[P]) GetObjectMeta() metav1.Object {
+	return &metav1.ObjectMeta{Name: v.name, UID: v.uid, ResourceVersion: v.resourceVersion}
+}
+
+var (
+	_ cache.ReflectorStore    = (*store[int])(nil)
+	_ cache.TransformingStore = (*store[int])(nil)
+)
 
 // isNewer reports whether a resourceVersion is higher than another one.
 func isNewer(a, b string) bool {
@@ -82,24 +91,41 @@ func (s *store[P]) forget(isNeeded func(types.UID) bool) {
 // wrote records the answer to a write or a live read of this process, and returns the newest
 // version. If the watch has already delivered later changes, the answer is old.
 func (s *store[P]) wrote(o metav1.Object) *version[P] {
+	answer := s.version(o)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.latest != "" && !isNewer(o.GetResourceVersion(), s.latest) {
-		return s.objects[o.GetName()]
+	if s.latest != "" && !isNewer(answer.resourceVersion, s.latest) {
+		return s.objects[answer.name]
 	}
-	v, _ := s.putLocked(o)
-	return v
+	newest, _ := s.putLocked(answer)
+	return newest
+}
+
+// version parses an object.
+func (s *store[P]) version(o metav1.Object) *version[P] {
+	return &version[P]{name: o.GetName(), resourceVersion: o.GetResourceVersion(), uid: o.GetUID(), at: time.Now(), parsed: s.parse(o)}
+}
+
+// Transformer implements cache.TransformingStore. So a reflector that gets all objects one after the
+// other does not hold all of them at once, before it passes them on.
+func (s *store[P]) Transformer() cache.TransformFunc {
+	return func(obj any) (any, error) {
+		o, err := meta.Accessor(obj)
+		if err != nil {
+			return nil, fmt.Errorf("reading a watch: %w", err)
+		}
+		return s.version(o), nil
+	}
 }
 
 // putLocked stores a version unless a newer one is there. It returns the newest version, and
 // whether a change that matters was stored.
-func (s *store[P]) putLocked(o metav1.Object) (v *version[P], matters bool) {
-	before := s.objects[o.GetName()]
-	if before != nil && !isNewer(o.GetResourceVersion(), before.resourceVersion) {
+func (s *store[P]) putLocked(v *version[P]) (newest *version[P], matters bool) {
+	before := s.objects[v.name]
+	if before != nil && !isNewer(v.resourceVersion, before.resourceVersion) {
 		return before, false
 	}
-	v = &version[P]{resourceVersion: o.GetResourceVersion(), uid: o.GetUID(), at: time.Now(), parsed: s.parse(o)}
-	s.objects[o.GetName()] = v
+	s.objects[v.name] = v
 	return v, before == nil || s.matters == nil || before.uid != v.uid || s.matters(before, v)
 }
 
@@ -109,9 +135,10 @@ func (s *store[P]) deliver(obj any) error {
 	if err != nil {
 		return fmt.Errorf("reading a watch: %w", err)
 	}
+	v := s.version(o)
 	s.mu.Lock()
-	s.latest = o.GetResourceVersion()
-	_, matters := s.putLocked(o)
+	s.latest = v.resourceVersion
+	_, matters := s.putLocked(v)
 	s.mu.Unlock()
 	if matters {
 		s.changed()
@@ -152,17 +179,21 @@ func (s *store[P]) Replace(list []any, resourceVersion string) error {
 	s.latest = resourceVersion
 	listed := make(map[string]bool, len(list))
 	for _, obj := range list {
-		o, err := meta.Accessor(obj)
-		if err != nil {
-			return fmt.Errorf("reading a list: %w", err)
+		v, isParsed := obj.(*version[P])
+		if !isParsed {
+			o, err := meta.Accessor(obj)
+			if err != nil {
+				return fmt.Errorf("reading a list: %w", err)
+			}
+			v = s.version(o)
 		}
-		listed[o.GetName()] = true
+		listed[v.name] = true
 		// The list is right even if it has an older version, as after a restore of etcd. Only what
 		// was written after the list is not in it.
-		if before := s.objects[o.GetName()]; before != nil && !isNewer(before.resourceVersion, resourceVersion) && before.resourceVersion != o.GetResourceVersion() {
-			delete(s.objects, o.GetName())
+		if before := s.objects[v.name]; before != nil && !isNewer(before.resourceVersion, resourceVersion) && before.resourceVersion != v.resourceVersion {
+			delete(s.objects, v.name)
 		}
-		s.putLocked(o)
+		s.putLocked(v)
 	}
 	for name, v := range s.objects {
 		if !listed[name] && !isNewer(v.resourceVersion, resourceVersion) {

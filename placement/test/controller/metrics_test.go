@@ -69,7 +69,7 @@ func TestMetricsAndEventsOfPodsThatDoNotAcknowledge(t *testing.T) {
 	require.EventuallyWithT(t, func(t *assert.CollectT) {
 		assert.Greater(t, w.scrape(t)[`placement_not_acknowledged_seconds_max{pool="worker"}`], 2.0)
 	}, patience, period)
-	w.awaitEvent("Queue", "orders", "NotAcknowledged", "Warning: 1 of 1 pods: w-0 at 0 of ")
+	w.awaitEvent("Queue", "orders", "NotAcknowledged", "Warning: 1 of 1 pods: w-0 at ")
 	w.awaitEvent("Queue", "orders", "NotAcknowledged", " for ")
 
 	a.set(func(p *pod) {
