@@ -257,9 +257,9 @@ PROFILES ?=
 FIGURES = $(CURDIR)/docs/performance/$(NODES)-nodes.csv
 .PHONY: bench
 bench: NODES ?= 1000
-bench: build controlplane ## measure NODES (1000) that go and come back with REPLICAS (1,2,3) of each program; see docs/explanation/performance.md
-	go run ./test/bench -nodes=$(NODES) -replicas=$(REPLICAS) -half=$(HALF) -churn=$(CHURN) -quiet=$(QUIET) -kill=$(KILL) \
-		-cut=$(CUT) -replace=$(REPLACE) -startup=$(STARTUP) -profiles=$(PROFILES) -csv=$(FIGURES)
+bench: build controlplane ## measure NODES (1000) that go and come back with REPLICAS (1,2,3) of each program; see docs/explanation/performance.md; PRODUCT=placement: 1,000 Queues on 200 agents, see placement/docs/performance.md
+	go run $(if $(filter-out placement,$(PRODUCT)),./test/bench -nodes=$(NODES) -replicas=$(REPLICAS) -half=$(HALF) -churn=$(CHURN) -quiet=$(QUIET) -kill=$(KILL) \
+		-cut=$(CUT) -replace=$(REPLACE) -startup=$(STARTUP) -profiles=$(PROFILES) -csv=$(FIGURES),./placement/test/figures)
 
 .PHONY: fuzz
 fuzz: controlplane ## run each fuzz target FUZZTIME (300000x) times; PRODUCT as for test

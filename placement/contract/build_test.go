@@ -12,7 +12,7 @@ import (
 	"nodekeeper.dev/placement/schedule"
 )
 
-// TestEntryThatStaysIsTheSame as the one that is built anew.
+// TestEntryThatStaysIsTheSame as another one that is built.
 func TestEntryThatStaysIsTheSame(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(7, 7))

@@ -124,7 +124,7 @@ func TestNumbersAloneWait(t *testing.T) {
 	assert.True(t, must, "another verdict")
 }
 
-// TestDecisionThatStaysIsTheSame as the one that is made anew.
+// TestDecisionThatStaysIsTheSame as another one that is made.
 func TestDecisionThatStaysIsTheSame(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(7, 7))

@@ -66,7 +66,7 @@ type observation struct {
 	seen  contract.Versions
 }
 
-// verdict is what a status said that was written. A nil verdict was never written.
+// verdict is the verdict in a status that was written. A nil verdict was never written.
 type verdict struct {
 	text string
 	at   time.Time
