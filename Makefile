@@ -231,7 +231,7 @@ SEEDS ?= 3
 DURATION ?= 45s
 .PHONY: robustness
 robustness: $(PROGRAMS_TARGET) controlplane ## let everything go wrong for DURATION (45s) in SEEDS (3) runs from SEED (0: a new one), and check every promise; PRODUCT=keeper or placement (whose scenarios take four seeds in a row): those of one product
-	$(foreach product,$(filter keeper placement,$(PRODUCT)),$(ROBUSTNESS_$(product)) -count=1 -v -timeout=0 \
+	$(foreach product,$(or $(filter keeper placement,$(PRODUCT)),$(error make robustness PRODUCT=$(PRODUCT): choose keeper or placement)),$(ROBUSTNESS_$(product)) -count=1 -v -timeout=0 \
 		-args -robustness.seed=$(SEED) -robustness.seeds=$(SEEDS) -robustness.duration=$(DURATION)$(newline))
 
 # How long soak explores each of what CI explores in seconds.
@@ -258,8 +258,8 @@ FIGURES = $(CURDIR)/docs/performance/$(NODES)-nodes.csv
 .PHONY: bench
 bench: NODES ?= 1000
 bench: build controlplane ## measure NODES (1000) that go and come back with REPLICAS (1,2,3) of each program; see docs/explanation/performance.md; PRODUCT=placement: 1,000 Queues on 200 agents, see placement/docs/performance.md
-	go run $(if $(filter-out placement,$(PRODUCT)),./test/bench -nodes=$(NODES) -replicas=$(REPLICAS) -half=$(HALF) -churn=$(CHURN) -quiet=$(QUIET) -kill=$(KILL) \
-		-cut=$(CUT) -replace=$(REPLACE) -startup=$(STARTUP) -profiles=$(PROFILES) -csv=$(FIGURES),./placement/test/figures)
+	go run $(if $(filter keeper,$(PRODUCT)),./test/bench -nodes=$(NODES) -replicas=$(REPLICAS) -half=$(HALF) -churn=$(CHURN) -quiet=$(QUIET) -kill=$(KILL) \
+		-cut=$(CUT) -replace=$(REPLACE) -startup=$(STARTUP) -profiles=$(PROFILES) -csv=$(FIGURES),$(if $(filter placement,$(PRODUCT)),./placement/test/figures,$(error make bench PRODUCT=$(PRODUCT): choose keeper or placement; go run ./sharding/test/bench measures the sharder)))
 
 .PHONY: fuzz
 fuzz: controlplane ## run each fuzz target FUZZTIME (300000x) times; PRODUCT as for test

@@ -61,7 +61,7 @@ func TestImagesArePublishedOnce(t *testing.T) {
 	assert.Len(t, manifest.Manifests, 2)
 
 	another, _ := file(t, repository, "another program")
-	require.ErrorContains(t, run(t.Context(), []string{another}, io.Discard), "is "+digest+" already")
+	require.ErrorContains(t, run(t.Context(), []string{another}, io.Discard), "already exists with the digest "+digest)
 	index, err = remote.Index(tag)
 	require.NoError(t, err)
 	got, err := index.Digest()

@@ -172,7 +172,9 @@ func decideSave(t txn.Transaction, r record.Record, n *nodeview.Node, policy lab
 	switch {
 	case !isLater(t, r):
 		if edits := unsavedEdits(t, r, policy); edits != "" {
-			return save(withEdits(t, r, edits, policy.MachineBound), "edits of an incarnation that never got its labels back")
+			if next := withEdits(t, r, edits, policy.MachineBound); !next.Equal(r) {
+				return save(next, "edits of an incarnation that never got its labels back")
+			}
 		}
 		return nothing("an older event, or of an incarnation that never got its labels back")
 	case !maps.Equal(t.Labels, r.Labels):

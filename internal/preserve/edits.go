@@ -24,8 +24,19 @@ func isStranded(t txn.Transaction, r *record.Record) bool {
 // isUnrestored reports whether a transaction is of an incarnation that never got the labels of a
 // record, and later than all that the record has.
 func isUnrestored(t txn.Transaction, r record.Record) bool {
-	return followed(r) != "" && !Owned(r, t.UID, t.Marker) && !t.RestoredFrom().After(r.Revision) &&
-		t.Revision.After(r.Revision) && t.Revision.After(r.Restored.Revision)
+	return isOfAnother(t, r) && t.Revision.After(r.Revision) && t.Revision.After(r.Restored.Revision)
+}
+
+// isOfAnother reports whether a transaction is of an incarnation that never got the labels of a record.
+func isOfAnother(t txn.Transaction, r record.Record) bool {
+	return followed(r) != "" && !Owned(r, t.UID, t.Marker) && !t.RestoredFrom().After(r.Revision)
+}
+
+// isSavedInPart reports whether a record may have the edits of an end without those that only the
+// watcher that recorded it has seen, because a processor stored the same end first.
+func isSavedInPart(t txn.Transaction, r record.Record) bool {
+	return !t.ByProcessor && isOfAnother(t, r) &&
+		(t.Revision == r.Revision && !r.Restored.Revision.After(t.Revision) || t.Revision == r.Restored.Revision && t.Revision.After(r.Revision))
 }
 
 // mayBeStranded reports whether an update in a queue may be stranded when it is decided: an event of
@@ -97,9 +108,10 @@ func editedBetween(before labels.Side, n *nodeview.Node) labels.Keys {
 //
 // A watcher records the states of a node in their order. A processor that has seen the end itself
 // may know it before a watcher has recorded the last states of the incarnation that the record
-// follows. They would count as older than the edits, so there are none until its end is on record.
+// follows. They would count as older than the edits, so a processor saves none before the end of that
+// incarnation is on record.
 func unsavedEdits(t txn.Transaction, r record.Record, policy labels.Policy) labels.Keys {
-	if t.Type != txn.Deleted || t.Edited == "" || !isUnrestored(t, r) || t.ByProcessor && !r.Ended {
+	if t.Type != txn.Deleted || t.Edited == "" || t.ByProcessor && !r.Ended || !isUnrestored(t, r) && !isSavedInPart(t, r) {
 		return ""
 	}
 	isKept := func(key string) bool {
@@ -124,9 +136,12 @@ func withEdits(t txn.Transaction, r record.Record, keys labels.Keys, bound label
 	owners := t.Owners.Without(labels.KeysOf(maps.Keys(others)))
 	next.Owners = owners.After(r.Owners.Without(keys), allOf(r), allOf(next)).Others()
 	follows := cmp.Or(r.Restored.UID, r.Source)
-	if Equivalent(next, r, bound) && next.Owners == r.Owners {
+	switch isSame := Equivalent(next, r, bound) && next.Owners == r.Owners; {
+	case isSame && !isUnrestored(t, r):
+		return r
+	case isSame:
 		next = noted(next, follows, t.Revision)
-	} else {
+	default:
 		next.Revision, next.Source, next.Restored = t.Revision, follows, record.Restoration{}
 	}
 	setEnd(&next, t)

@@ -25,6 +25,30 @@ func end(rv, marker string, own set, edited labels.Keys) txn.Transaction {
 	return t
 }
 
+// A processor that started after a label was removed does not know of it, and may be the first to store
+// the end. The watcher that saw the removal has recorded the same end.
+func TestRemovalThatOnlyTheWatcherSaw(t *testing.T) {
+	for name, own := range map[string]set{"with another edit": {"ticket": "1"}, "alone": {"team": "blue"}} {
+		t.Run(name, func(t *testing.T) {
+			r := saved() // rack=r7, team=blue
+			r.Ended = true
+			policy := labels.Policy{Mode: labels.Replace}
+			seen := end("300", "", own, labels.KeysOf(maps.Keys(own)))
+			seen.ByProcessor = true
+			first := preserve.Decide(seen, r, nil, policy)
+			require.Equal(t, preserve.Save, first.Action)
+			recorded := seen
+			recorded.ByProcessor, recorded.Edited = false, seen.Edited.Union("rack")
+			second := preserve.Decide(recorded, &first.Record, nil, policy)
+			require.Equal(t, preserve.Save, second.Action)
+			assert.NotContains(t, second.Record.Labels, "rack")
+			assert.Equal(t, "300", second.Record.Revision.String())
+			assert.Equal(t, preserve.Nothing, preserve.Decide(recorded, &second.Record, nil, policy).Action, "it is done")
+			assert.Equal(t, preserve.Nothing, preserve.Decide(seen, &second.Record, nil, policy).Action, "nor does the other change it")
+		})
+	}
+}
+
 // A processor may see an end with edits before a watcher has recorded the last states of the
 // incarnation before, which would count as older. A watcher records them in order.
 func TestEditsThatAProcessorSawWaitForTheEndOfTheIncarnationBefore(t *testing.T) {
@@ -91,7 +115,7 @@ func TestEditsBeforeARestoreOutliveTheNode(t *testing.T) {
 		"an annotation":        {end("300", "", set{string(annotation): "x"}, annotation), nil, "", "", ""},
 		"behind a gate":        {end("300", labels.Pending, set{"rack": "r8"}, "rack"), all(set{"rack": "r8"}), "pool,zone", "team", "gone"},
 		"with a stale marker":  {end("300", "90", set{"rack": "r8"}, "rack"), all(set{"rack": "r8"}), "pool,zone", "team", "gone"},
-		"at the restore":       {end("200", "", set{"rack": "r8"}, "rack"), nil, "", "", ""},
+		"before the restore":   {end("199", "", set{"rack": "r8"}, "rack"), nil, "", "", ""},
 		"before the version":   {end("99", "", set{"rack": "r8"}, "rack"), nil, "", "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -26,7 +26,7 @@ func TestRemovalBeforeARestoreThatTwoProcessesSee(t *testing.T) {
 			c := newCluster(t)
 			node := c.name("node")
 			n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node, Labels: set{"rack": "r1", "team": "a"}}}
-			c.save(t, record.Record{Node: node, Labels: set{"rack": "r7", "team": "blue"}, Revision: revision.MustParse("1"), Source: "former"})
+			c.save(t, record.Record{Node: node, Labels: set{"rack": "r7", "team": "blue"}, Revision: revision.MustParse("1"), Source: "former", Ended: true})
 			ends := make(chan txn.Transaction, 1)
 			toLock := &faults.Race{Calls: faults.Calls{Verb: faults.Create, Kind: "Lease", Name: node, Times: 1}, First: func(context.Context) {
 				if isWatcherFirst {

@@ -7,7 +7,7 @@
 // transaction. The history is replayed as a stream; before each write is applied, every promise
 // checks it against the state before the write.
 //
-//	make robustness SEED=7 SEEDS=1 DURATION=60s
+//	make robustness PRODUCT=keeper SEED=7 SEEDS=1 DURATION=60s
 //
 // The promises depend on the watchers that run: a label that no watcher saw is lost. So a scenario
 // declares when the watchers were blind. For these times the ghost, which computes the labels that

@@ -47,7 +47,7 @@ func TestNoFaultBreaksAPromise(t *testing.T) {
 func run(t *testing.T, seed uint64) *report {
 	t.Helper()
 	s := scenarioOf(seed)
-	t.Logf("make robustness SEED=%d SEEDS=1 DURATION=%s", seed, *duration)
+	t.Logf("make robustness PRODUCT=keeper SEED=%d SEEDS=1 DURATION=%s", seed, *duration)
 	w := newWorld(t, s)
 	began := time.Now()
 	g := w.history(t, seed)
