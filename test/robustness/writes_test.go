@@ -47,7 +47,7 @@ func (g *ghost) checkWrite(n *node, e event) error {
 	if isOlder(before, after) {
 		return nil
 	}
-	if !isNote(n, before, after) && !isLater(n, before, after) {
+	if !isNote(n, before, after) && !isLater(n, before, after) && !n.completesEdits(before, after) {
 		return fmt.Errorf("version %s of %s replaces version %s of %s, restored onto %q at %s: it does not follow from that",
 			after.Revision, short(after.Source), before.Revision, short(before.Source), short(before.Restored.UID), before.Restored.Revision)
 	}
