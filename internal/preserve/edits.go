@@ -24,10 +24,19 @@ func isStranded(t txn.Transaction, r *record.Record) bool {
 // isUnrestored reports whether a transaction is of an incarnation that never got the labels of a
 // record, and later than all that the record has.
 func isUnrestored(t txn.Transaction, r record.Record) bool {
-	return isOfAnother(t, r) && t.Revision.After(r.Revision) && t.Revision.After(r.Restored.Revision)
+	return isOfAnother(t, r) && t.Revision.After(latest(r))
 }
 
-// isOfAnother reports whether a transaction is of an incarnation that never got the labels of a record.
+// latest returns the revision of the latest state that a record has.
+func latest(r record.Record) revision.Revision {
+	if r.Restored.Revision.After(r.Revision) {
+		return r.Restored.Revision
+	}
+	return r.Revision
+}
+
+// isOfAnother reports whether a transaction is of an incarnation that never got the labels of a
+// record.
 func isOfAnother(t txn.Transaction, r record.Record) bool {
 	return followed(r) != "" && !Owned(r, t.UID, t.Marker) && !t.RestoredFrom().After(r.Revision)
 }
@@ -35,8 +44,7 @@ func isOfAnother(t txn.Transaction, r record.Record) bool {
 // isSavedInPart reports whether a record may have the edits of an end without those that only the
 // watcher that recorded it has seen, because a processor stored the same end first.
 func isSavedInPart(t txn.Transaction, r record.Record) bool {
-	return !t.ByProcessor && isOfAnother(t, r) &&
-		(t.Revision == r.Revision && !r.Restored.Revision.After(t.Revision) || t.Revision == r.Restored.Revision && t.Revision.After(r.Revision))
+	return !t.ByProcessor && isOfAnother(t, r) && t.Revision == latest(r)
 }
 
 // mayBeStranded reports whether an update in a queue may be stranded when it is decided: an event of
@@ -108,8 +116,8 @@ func editedBetween(before labels.Side, n *nodeview.Node) labels.Keys {
 //
 // A watcher records the states of a node in their order. A processor that has seen the end itself
 // may know it before a watcher has recorded the last states of the incarnation that the record
-// follows. They would count as older than the edits, so a processor saves none before the end of that
-// incarnation is on record.
+// follows. They would count as older than the edits, so a processor saves none before the end of
+// that incarnation is on record.
 func unsavedEdits(t txn.Transaction, r record.Record, policy labels.Policy) labels.Keys {
 	if t.Type != txn.Deleted || t.Edited == "" || t.ByProcessor && !r.Ended || !isUnrestored(t, r) && !isSavedInPart(t, r) {
 		return ""

@@ -126,8 +126,9 @@ func removedPreserved(t txn.Transaction, r record.Record, policy labels.Policy) 
 }
 
 // Merged returns t as stored when it supersedes the previous transaction of the same incarnation:
-// with the ownership and the edits from both. Keys that only the earlier one attributes to the machine
-// become unclear as well, because this watcher may have missed an event in between that others have seen.
+// with the ownership and the edits from both. Keys that only the earlier one attributes to the
+// machine become unclear as well, because this watcher may have missed an event in between that
+// others have seen.
 func Merged(superseded, t txn.Transaction) txn.Transaction {
 	merged := mergeOwnership(sideOf(superseded), sideOf(t), t.Withdrawn)
 	wasUnclear := t.Unclear.Set()

@@ -24,8 +24,8 @@ type claims struct {
 
 // claimReaders parse the annotations in which controllers note what they own: Talos, Cluster API,
 // Node Feature Discovery, GKE, Gardener, Deckhouse and a cloud controller manager for Hetzner.
-// docs/explanation/labels.md has the sources. Omit controllers that set a label
-// only once, or only when a Node is registered without noting the values.
+// docs/explanation/labels.md has the sources. Omit controllers that set a label only once, or only
+// when a Node is registered without noting the values.
 var claimReaders = map[string]func(value string) claims{
 	"talos.dev/owned-labels":                                   func(value string) claims { return claims{labels: listed(value)} },
 	"talos.dev/owned-annotations":                              func(value string) claims { return claims{annotations: listed(value)} },

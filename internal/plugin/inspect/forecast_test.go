@@ -24,7 +24,8 @@ import (
 
 type set = map[string]string
 
-// TestForecastAppliesTransactionsInOrder: a node is edited, deleted, and back, and edited before its restore.
+// TestForecastAppliesTransactionsInOrder: a node is edited, deleted, and back, and edited before its
+// restore.
 func TestForecastAppliesTransactionsInOrder(t *testing.T) {
 	r := &record.Record{Node: "node-1", Labels: set{"rack": "r1"}, Revision: revision.MustParse("10"), Source: "first"}
 	event := func(typ txn.Type, uid types.UID, rv, rack string) txn.Transaction {

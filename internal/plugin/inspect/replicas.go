@@ -92,8 +92,8 @@ type Lock struct {
 
 // Watched reports whether a watcher runs. This is certain only if the membership namespace has
 // Leases of replicas, even of one replica that ended within the last minute: otherwise the replicas
-// may use another namespace. Replicas of earlier releases kept their Leases with the records; Leases there
-// that have expired do not count, as no program removes them.
+// may use another namespace. Replicas of earlier releases kept their Leases with the records; Leases
+// there that have expired do not count, as no program removes them.
 func (c *Cluster) Watched(ctx context.Context) (watched, certain bool, err error) {
 	leases, err := c.leases(ctx, c.MembershipNamespace)
 	if err != nil {
