@@ -1,16 +1,14 @@
 package main
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"fmt"
 	"slices"
 
 	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
-	"k8s.io/client-go/discovery"
+
+	"nodekeeper.dev/test/metrics"
 )
 
 // call is a kind of request in the metrics of the API server.
@@ -34,7 +32,7 @@ type served struct {
 
 // served reads the metrics of the API server.
 func (c *cluster) served(ctx context.Context) (served, error) {
-	families, err := c.metrics(ctx)
+	families, err := metrics.OfAPIServer(ctx, c.plane.Config)
 	if err != nil {
 		return served{}, fmt.Errorf("reading the metrics of the API server: %w", err)
 	}
@@ -55,34 +53,12 @@ func (c *cluster) calls(ctx context.Context) (calls, error) {
 func callsOf(families map[string]*dto.MetricFamily) calls {
 	all := calls{}
 	for _, metric := range families["apiserver_request_total"].GetMetric() {
-		one := call{resource: label(metric, "resource"), verb: label(metric, "verb")}
+		one := call{resource: metrics.Label(metric, "resource"), verb: metrics.Label(metric, "verb")}
 		if slices.Contains(counted, one.resource) && one.verb != "WATCH" {
 			all[one] += metric.GetCounter().GetValue()
 		}
 	}
 	return all
-}
-
-func (c *cluster) metrics(ctx context.Context) (map[string]*dto.MetricFamily, error) {
-	d, err := discovery.NewDiscoveryClientForConfig(c.plane.Config)
-	if err != nil {
-		return nil, err
-	}
-	text, err := d.RESTClient().Get().AbsPath("/metrics").Do(ctx).Raw()
-	if err != nil {
-		return nil, err
-	}
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	return parser.TextToMetricFamilies(bytes.NewReader(text))
-}
-
-func label(m *dto.Metric, name string) string {
-	for _, pair := range m.GetLabel() {
-		if pair.GetName() == name {
-			return pair.GetValue()
-		}
-	}
-	return ""
 }
 
 // since returns the requests after before, without the user's creates and deletes of Nodes.

@@ -2,8 +2,10 @@
 package metrics
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 
@@ -11,6 +13,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
 )
 
 // Samples maps names with labels to values, for example
@@ -42,8 +46,7 @@ func Scrape(ctx context.Context, address string) (Samples, error) {
 		return nil, fmt.Errorf("scraping %s: %w", address, err)
 	}
 	defer func() { _ = resp.Body.Close() }() // it was read completely
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(resp.Body)
+	families, err := parse(resp.Body)
 	if err != nil {
 		return nil, fmt.Errorf("scraping %s: %w", address, err)
 	}
@@ -52,6 +55,34 @@ func Scrape(ctx context.Context, address string) (Samples, error) {
 		samples.add(family)
 	}
 	return samples, nil
+}
+
+// OfAPIServer returns the metrics of an API server, by their names.
+func OfAPIServer(ctx context.Context, config *rest.Config) (map[string]*dto.MetricFamily, error) {
+	d, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	text, err := d.RESTClient().Get().AbsPath("/metrics").Do(ctx).Raw()
+	if err != nil {
+		return nil, err
+	}
+	return parse(bytes.NewReader(text))
+}
+
+func parse(text io.Reader) (map[string]*dto.MetricFamily, error) {
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	return parser.TextToMetricFamilies(text)
+}
+
+// Label returns the value of a label of a metric, "" if the metric has no such label.
+func Label(m *dto.Metric, name string) string {
+	for _, pair := range m.GetLabel() {
+		if pair.GetName() == name {
+			return pair.GetValue()
+		}
+	}
+	return ""
 }
 
 // Missing returns those of the metrics, as queries name them, that have no sample.

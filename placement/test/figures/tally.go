@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"slices"
@@ -9,21 +8,18 @@ import (
 	"sync"
 	"time"
 
-	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/placement/contract"
 	"nodekeeper.dev/placement/ready"
 	"nodekeeper.dev/placement/test/queues"
+	"nodekeeper.dev/test/metrics"
 )
 
 // tally follows the Queues and the Leases with watches. Repeated lists would slow down what is
@@ -173,21 +169,13 @@ const acknowledged = "acknowledgements"
 
 // requests returns what was answered so far, but watches.
 func (b *bench) requests(ctx context.Context) (requests, error) {
-	d, err := discovery.NewDiscoveryClientForConfig(b.plane.Config)
-	if err != nil {
-		return nil, err
-	}
-	text, err := d.RESTClient().Get().AbsPath("/metrics").Do(ctx).Raw()
-	if err != nil {
-		return nil, err
-	}
-	families, err := parse(text)
+	families, err := metrics.OfAPIServer(ctx, b.plane.Config)
 	if err != nil {
 		return nil, err
 	}
 	all := requests{acknowledged: b.tally.acknowledgements()}
 	for _, m := range families["apiserver_request_total"].GetMetric() {
-		resource, verb := label(m, "resource"), label(m, "verb")
+		resource, verb := metrics.Label(m, "resource"), metrics.Label(m, "verb")
 		if slices.Contains([]string{"queues", "configmaps", "events", "statefulsets"}, resource) && verb != "WATCH" {
 			all[verb+" "+resource] += int(m.GetCounter().GetValue())
 		}
@@ -224,18 +212,4 @@ func (r requests) String() string {
 	}
 	slices.Sort(all)
 	return strings.Join(all, ", ")
-}
-
-func parse(text []byte) (map[string]*dto.MetricFamily, error) {
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	return parser.TextToMetricFamilies(bytes.NewReader(text))
-}
-
-func label(m *dto.Metric, name string) string {
-	for _, pair := range m.GetLabel() {
-		if pair.GetName() == name {
-			return pair.GetValue()
-		}
-	}
-	return ""
 }
