@@ -56,25 +56,34 @@ func (b *bench) time(ctx context.Context, all ...timed) error {
 
 // timeBlock creates the Secrets of the n-th block of a kind.
 func (b *bench) timeBlock(ctx context.Context, one timed, n int, result *creates) error {
+	took, cpu, err := b.measureBlock(n, func(i int) error {
+		return b.client.Create(ctx, secret(one.namespace, fmt.Sprintf("%s-%d", one.what, i)))
+	})
+	if err != nil {
+		return err
+	}
+	result.took = append(result.took, took...)
+	result.medians = append(result.medians, quantile(took, 0.5))
+	result.cpu = append(result.cpu, cpu/block)
+	return nil
+}
+
+// measureBlock makes the requests of the n-th block one after the other. It returns how long each took, and
+// the CPU time of the API server for all of them.
+func (b *bench) measureBlock(n int, request func(i int) error) (took []time.Duration, cpu time.Duration, err error) {
 	before, err := b.apiServerCPU()
 	if err != nil {
-		return err
+		return nil, 0, err
 	}
 	for i := range block {
-		s := secret(one.namespace, fmt.Sprintf("%s-%d", one.what, n*block+i))
 		begin := time.Now()
-		if err := b.client.Create(ctx, s); err != nil {
-			return err
+		if err := request(n*block + i); err != nil {
+			return nil, 0, err
 		}
-		result.took = append(result.took, time.Since(begin))
+		took = append(took, time.Since(begin))
 	}
 	after, err := b.apiServerCPU()
-	if err != nil {
-		return err
-	}
-	result.medians = append(result.medians, quantile(result.took[n*block:], 0.5))
-	result.cpu = append(result.cpu, (after-before)/block)
-	return nil
+	return took, after - before, err
 }
 
 // printCreates prints what creates of one kind took, and what they took in addition to another kind.

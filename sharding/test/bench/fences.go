@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -107,30 +106,19 @@ func (b *bench) timeUpdates(ctx context.Context, all []fenced) error {
 	}
 	for n := range b.creates / block {
 		for _, u := range kinds {
-			before, err := b.spent()
+			took, cpu, err := b.measureBlock(n, func(i int) error {
+				patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{"n":"%d"}}}`, i))
+				return u.by.Patch(ctx, secret(u.ring, "updated"), patch)
+			})
 			if err != nil {
 				return err
 			}
-			for i := range block {
-				patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{"n":"%d"}}}`, n*block+i))
-				begin := time.Now()
-				if err := u.by.Patch(ctx, secret(u.ring, "updated"), patch); err != nil {
-					return err
-				}
-				u.took = append(u.took, time.Since(begin))
-			}
-			after, err := b.spent()
-			if err != nil {
-				return err
-			}
-			u.cpu += after.since(before)[0]
+			u.took, u.cpu = append(u.took, took...), u.cpu+cpu
 		}
 	}
 	for _, u := range kinds {
-		slices.Sort(u.took)
-		n := len(u.took)
 		b.printResult("update of a Secret in "+u.what+", p50, p90 and p99, ms; CPU of the API server, ms", "%.2f, %.2f, %.2f; %.2f",
-			ms(u.took[n/2]), ms(u.took[n*9/10]), ms(u.took[n*99/100]), ms(u.cpu)/float64(n))
+			ms(quantile(u.took, 0.5)), ms(quantile(u.took, 0.9)), ms(quantile(u.took, 0.99)), ms(u.cpu)/float64(len(u.took)))
 	}
 	return nil
 }
