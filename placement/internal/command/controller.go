@@ -17,28 +17,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/rand"
-	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/leaderelection"
-	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"nodekeeper.dev/internal/daemon/connect"
 	"nodekeeper.dev/internal/daemon/version"
 	"nodekeeper.dev/placement/controller"
 	"nodekeeper.dev/placement/internal/poolconfig"
 )
-
-const (
-	// leaderLease is the name of the Lease of the leader.
-	leaderLease = "placement-controller"
-	// The times of leader election, the defaults of Kubernetes' own controllers.
-	leaderDuration, leaderDeadline, leaderRetry = 15 * time.Second, 10 * time.Second, 2 * time.Second
-)
-
-// errDeposed means that another process may be the leader by now.
-var errDeposed = errors.New("this process is not the leader any longer")
 
 // Controller is the command controller. It returns nil if ctx ended.
 func Controller(ctx context.Context, args []string, stderr io.Writer) error {
@@ -65,7 +50,12 @@ func Controller(ctx context.Context, args []string, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	c, err := controller.New(cfg, pools)
+	var t term
+	working := rest.CopyConfig(cfg)
+	if elect {
+		working.Wrap(t.fence)
+	}
+	c, err := controller.New(working, pools)
 	if err != nil {
 		return err
 	}
@@ -81,7 +71,7 @@ func Controller(ctx context.Context, args []string, stderr io.Writer) error {
 		isLeader.Store(true)
 		return c.Run(ctx)
 	}
-	return lead(ctx, cfg, cmp.Or(os.Getenv("POD_NAMESPACE"), pools[0].Namespace), func(ctx context.Context) error {
+	return t.lead(ctx, cfg, cmp.Or(os.Getenv("POD_NAMESPACE"), pools[0].Namespace), func(ctx context.Context) error {
 		isLeader.Store(true)
 		return c.Run(ctx)
 	})
@@ -100,53 +90,6 @@ func readPools(path string) ([]controller.Pool, error) {
 		return nil, fmt.Errorf("--pool-config %s: %w", path, err)
 	}
 	return pools, nil
-}
-
-// lead calls run once this process is the leader, and returns when run has returned. It returns an
-// error if another process may be the leader before ctx has ended.
-func lead(ctx context.Context, cfg *rest.Config, namespace string, run func(context.Context) error) error {
-	leases, err := coordinationv1client.NewForConfig(cfg)
-	if err != nil {
-		return fmt.Errorf("connecting to %s: %w", cfg.Host, err)
-	}
-	host, err := os.Hostname()
-	if err != nil {
-		return fmt.Errorf("finding a name for this process: %w", err)
-	}
-	identity := cmp.Or(os.Getenv("POD_NAME"), host) + "-" + rand.String(6)
-	electing, cancel := context.WithCancel(ctx)
-	defer cancel()
-	done := make(chan error, 1) // holds the result of run
-	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock: &resourcelock.LeaseLock{
-			LeaseMeta: metav1.ObjectMeta{Namespace: namespace, Name: leaderLease}, Client: leases,
-			LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
-		},
-		LeaseDuration: leaderDuration, RenewDeadline: leaderDeadline, RetryPeriod: leaderRetry, ReleaseOnCancel: true, Name: leaderLease,
-		Callbacks: leaderelection.LeaderCallbacks{
-			OnStartedLeading: func(ctx context.Context) {
-				defer cancel()
-				done <- run(ctx)
-			},
-			OnStoppedLeading: func() {},
-		},
-	})
-	if err != nil {
-		return fmt.Errorf("preparing leader election: %w", err)
-	}
-	elector.Run(electing)
-	select {
-	case err := <-done:
-		if err == nil && ctx.Err() == nil {
-			err = errDeposed
-		}
-		return err
-	default:
-	}
-	if ctx.Err() == nil {
-		return errDeposed // run may take a moment longer, and the caller exits
-	}
-	return nil
 }
 
 // serve serves an address until ctx ends. It does nothing if the address is "0" or empty.
