@@ -62,14 +62,13 @@ func TestMetricsAndEventsOfMoves(t *testing.T) {
 func TestMetricsAndEventsOfPodsThatDoNotAcknowledge(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, "")
-	a := w.pod("w-0", long)
-	a.set(func(p *pod) { p.silent = true })
+	a := w.pod("w-0", long, func(p *pod) { p.silent = true })
 	q := w.queue("orders", 3)
 	w.await("orders", "Ready", "NotAcknowledged")
 	require.EventuallyWithT(t, func(t *assert.CollectT) {
 		assert.Greater(t, w.scrape(t)[`placement_not_acknowledged_seconds_max{pool="worker"}`], 2.0)
 	}, patience, period)
-	w.awaitEvent("Queue", "orders", "NotAcknowledged", "Warning: 1 of 1 pods: w-0 at ")
+	w.awaitEvent("Queue", "orders", "NotAcknowledged", "Warning: 1 of 1 pods: w-0 at 0 of ")
 	w.awaitEvent("Queue", "orders", "NotAcknowledged", " for ")
 
 	a.set(func(p *pod) {

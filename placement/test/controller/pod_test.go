@@ -34,10 +34,11 @@ type pod struct {
 	until  time.Time // it may work until then without a renewal
 }
 
-// pod starts a pod with a Lease that is new or free, and waits until it has a contract.
-func (w *world) pod(name string, duration time.Duration) *pod {
+// pod starts a pod with a Lease that is new or free, and waits until it has a contract. Preparations
+// change the pod before it runs.
+func (w *world) pod(name string, duration time.Duration, prepare ...func(*pod)) *pod {
 	w.t.Helper()
-	p := w.join(name, duration)
+	p := w.join(name, duration, prepare...)
 	w.awaitContract(name)
 	return p
 }
@@ -50,7 +51,7 @@ func (w *world) awaitContract(name string) {
 	}, patience, period)
 }
 
-func (w *world) join(name string, duration time.Duration) *pod {
+func (w *world) join(name string, duration time.Duration, prepare ...func(*pod)) *pod {
 	w.t.Helper()
 	p := &pod{w: w, name: name, duration: duration, incarnation: contract.NewIncarnation(uuid.NewUUID(), string(uuid.NewUUID())[:8], duration)}
 	ctx := w.t.Context()
@@ -70,6 +71,9 @@ func (w *world) join(name string, duration time.Duration) *pod {
 		}
 		require.NoError(t, w.Update(ctx, l))
 	}, patience, period)
+	for _, change := range prepare {
+		p.set(change)
+	}
 	running, cancel := context.WithCancel(ctx)
 	p.over = make(chan struct{})
 	go func() {
