@@ -313,8 +313,9 @@ type answer struct {
 	lacks      []string // the optional fields that are missing, of a kind with annotations
 }
 
-// writeStatuses writes statuses, with the versions that they were computed from as preconditions.
-func (p *pass) writeStatuses(ctx context.Context, changes []change) {
+// writeStatuses writes statuses, with the versions that they were computed from as preconditions. It
+// returns those that were written.
+func (p *pass) writeStatuses(ctx context.Context, changes []change) (written []change) {
 	answers := make([]answer, len(changes))
 	inParallel(ctx, len(changes), func(ctx context.Context, i int) { answers[i] = changes[i].write(ctx) })
 	for i, c := range changes {
@@ -327,9 +328,10 @@ func (p *pass) writeStatuses(ctx context.Context, changes []change) {
 		stored := r.storable(c.status)
 		p.verdicts[c.version.uid] = newVerdict(&stored, time.Now())
 		p.goOnWith(a.newest, c.version)
-		p.announce(&c)
 		p.checkStored(ctx, r, a)
+		written = append(written, c)
 	}
+	return written
 }
 
 // write writes a status.

@@ -83,8 +83,14 @@ func aboutLease(o metav1.Object) *corev1.ObjectReference {
 	return &corev1.ObjectReference{APIVersion: "coordination.k8s.io/v1", Kind: "Lease", Namespace: o.GetNamespace(), Name: o.GetName(), UID: o.GetUID()}
 }
 
-// announce writes the events of a status that was written.
-func (p *pass) announce(c *change) {
+// announce writes the events of statuses that were written.
+func (p *pass) announce(written []change) {
+	for i := range written {
+		p.announceOne(&written[i])
+	}
+}
+
+func (p *pass) announceOne(c *change) {
 	r := c.version.parsed
 	if order, counts := p.countMoves(c); len(order) > 0 {
 		if text := describeMoves(order, counts); text != "" {

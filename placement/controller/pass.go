@@ -53,8 +53,9 @@ func (l *loop) pass(ctx context.Context) time.Duration {
 	p.createContracts(ctx)
 	p.survey(ctx)
 	p.schedulePods()
-	p.writeStatuses(ctx, p.decide(ctx))
+	written := p.writeStatuses(ctx, p.decide(ctx))
 	p.writeContracts(ctx)
+	p.announce(written) // work waits for contracts, but not for events
 	p.removeEnded(ctx)
 	p.forget()
 	p.measure()
