@@ -81,7 +81,7 @@ func Build(in *Input) Plan {
 	case v.Unreadable, v.Contract.Generation >= placement.MaxNumber:
 		return Plan{Action: Delete}
 	}
-	b := &builder{Input: in, placed: make(map[types.UID]*Placed, len(in.Placed))}
+	b := &builder{Input: in, placed: make(map[types.UID]*Placed, len(in.Placed)), rows: make([]entryRow, 0, len(in.Placed))}
 	for i := range in.Placed {
 		b.placed[in.Placed[i].UID] = &in.Placed[i]
 	}
@@ -91,9 +91,13 @@ func Build(in *Input) Plan {
 		b.takeOver()
 	}
 	b.add(own)
-	next := Contract{Incarnation: in.Incarnation, Generation: max(v.Contract.Generation, v.acknowledgedGeneration()) + 1, unknown: v.Contract.unknown}
 	overtake := own && v.isAhead()
+	if own && !overtake && !b.removed && !slices.ContainsFunc(b.rows, func(r entryRow) bool { return r.entry.Changed == 0 }) {
+		return Plan{Read: b.reads} // as most contracts in most passes
+	}
+	next := Contract{Incarnation: in.Incarnation, Generation: max(v.Contract.Generation, v.acknowledgedGeneration()) + 1, unknown: v.Contract.unknown}
 	b.limit(next)
+	next.Entries = make([]Entry, 0, len(b.rows))
 	changed := !own || overtake || b.removed
 	for i := range b.rows {
 		r := &b.rows[i]
