@@ -67,7 +67,12 @@ func (g *guard) dismiss() error {
 func writeLauncher(dir, assets string, s Server) (string, error) {
 	path := filepath.Join(dir, string(s))
 	script := fmt.Sprintf(launcher, shellQuote(path+".pid"), shellQuote(filepath.Join(assets, string(s))))
-	if err := os.WriteFile(path, []byte(script), 0o700); err != nil {
+	// A process that is started meanwhile would hold the file open for a moment, and the launcher could
+	// not be run: text file busy.
+	syscall.ForkLock.RLock()
+	err := os.WriteFile(path, []byte(script), 0o700)
+	syscall.ForkLock.RUnlock()
+	if err != nil {
 		return "", fmt.Errorf("writing the launcher of %s: %w", s, err)
 	}
 	return path, nil
