@@ -112,6 +112,31 @@ func TestMalformedTransactionsAreQuarantinedAndBlockNoNode(t *testing.T) {
 	assert.NotContains(t, rootCA.Labels, "nodekeeper.dev/malformed")
 }
 
+// kube-state-rs uses the same namespace and names, so what it has left may have the name of the first
+// transaction of a live node.
+func TestLeftTransactionOfKubeStateRSHoldsUpNoNode(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.stop(e.processor()) // it has created the namespaces
+	node := e.name("node")
+	live := e.create(node, labelSet{"rack": "r7"})
+	left := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: e.transactions, Name: txn.NodeHash(node) + "." + live.ResourceVersion},
+		Data:       map[string]string{"node_name": node, "transaction_type": "added", "rack": "r1"},
+	}
+	require.NoError(t, e.client.Create(t.Context(), left))
+	e.watcher()
+	e.processor()
+	e.quarantined(left)
+	e.set(node, "team", "blue")
+	want := labelSet{"rack": "r7", "team": "blue"}
+	e.saved(node, want)
+	e.delete(node)
+	e.create(node, nil)
+	e.restored(node, want)
+	e.settle()
+}
+
 // ensureRootCA creates the ConfigMap that a cluster with controllers has in every namespace.
 func (e *env) ensureRootCA() {
 	e.t.Helper()

@@ -80,6 +80,31 @@ func TestTaintsAndAnnotationsComeBack(t *testing.T) {
 	e.settle()
 }
 
+// TestAnnotationsForAutoscalersComeBackByName: people keep a node from being scaled down. Only an
+// annotation whose full key is in the flag comes back.
+func TestAnnotationsForAutoscalersComeBackByName(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	name := e.name("node")
+	const disabled, undisrupted, unnamed = "cluster-autoscaler.kubernetes.io/scale-down-disabled", "karpenter.sh/do-not-disrupt", "karpenter.sh/do-not-consolidate"
+	flag := "--preserve-annotations=*," + disabled + "," + undisrupted
+	e.watcher(flag)
+	e.processor(flag)
+	e.registerWith("kubelet", name, nil)
+	body := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"`+disabled+`":"true","`+undisrupted+`":"true","`+unnamed+`":"true"}}}`))
+	require.NoError(t, e.client.Patch(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}, body, client.FieldOwner("kubectl-annotate")))
+	e.saved(name, labelSet{labels.AnnotationKey(disabled): "true", labels.AnnotationKey(undisrupted): "true"})
+	e.delete(name)
+	e.registerWith("kubelet", name, nil)
+	e.eventually(func(c *assert.CollectT) {
+		annotations := e.node(c, name).Annotations
+		assert.Equal(c, "true", annotations[disabled])
+		assert.Equal(c, "true", annotations[undisrupted])
+	}, "the annotations that the flag names are back")
+	assert.NotContains(t, e.node(t, name).Annotations, unnamed)
+	e.settle()
+}
+
 // TestRemovedTaintsStayRemoved has a person remove a taint that the kubelets of both machines
 // register with, and change another.
 func TestRemovedTaintsStayRemoved(t *testing.T) {

@@ -160,6 +160,7 @@ func TestReplacedRecordOfALiveNodeIsReported(t *testing.T) {
 	cm := &corev1.ConfigMap{}
 	require.NoError(t, e.client.Get(t.Context(), types.NamespacedName{Namespace: e.metadata, Name: "node-1"}, cm))
 	cm.ResourceVersion, cm.UID = "", ""
+	cm.Labels["velero.io/restore-name"] = "last-week"
 	e.create("node-1", nil)
 	e.restored("node-1", of("node-1", "r1"))
 	e.label("node-1", "r2")
