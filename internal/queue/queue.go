@@ -22,6 +22,10 @@ import (
 // Retry until the name is free.
 var ErrNameTaken = errors.New("another transaction has this name")
 
+// ErrNameFreed means that a transaction or a foreign object had the name of the one to store, and was
+// removed before the two could be compared.
+var ErrNameFreed = errors.New("the transaction of this name has just been removed")
+
 // ErrTooLarge means that the labels do not fit into a ConfigMap, so the transaction can never be
 // stored.
 var ErrTooLarge = fmt.Errorf("the labels do not fit into a ConfigMap: their values are limited to %d bytes, and the whole object to about 1.5 MiB", txn.MaxDataBytes)
@@ -148,9 +152,10 @@ func (q *Queue) EachName(ctx context.Context, do func(*metav1.PartialObjectMetad
 }
 
 // Put stores a transaction. It is idempotent by its name: nil means that this event is or was in
-// the queue, whoever stored it. [ErrNameTaken] and all errors except [ErrTooLarge] must be retried.
-// If another transaction has the name, it is marked as urgent, because this one waits for it, see
-// [Queue.Expedite]. The same happens if this one is urgent and already stored.
+// the queue, whoever stored it. [ErrNameTaken], [ErrNameFreed] and all other errors except
+// [ErrTooLarge] must be retried. If another transaction has the name, it is marked as urgent,
+// because this one waits for it, see [Queue.Expedite]. The same happens if this one is urgent and
+// already stored.
 func (q *Queue) Put(ctx context.Context, t txn.Transaction) error {
 	cm := t.ConfigMap(q.Namespace)
 	if txn.DataBytes(cm.Data) > txn.MaxDataBytes {
@@ -185,9 +190,12 @@ func (q *Queue) HasEvent(ctx context.Context, t txn.Transaction) (bool, error) {
 // confirm returns nil if the ConfigMap with the name of t records the same event.
 func (q *Queue) confirm(ctx context.Context, t txn.Transaction) error {
 	cm, err := q.read(ctx, t.Name())
+	if apierrors.IsNotFound(err) {
+		// The object with that name has just been applied, and it is unknown whether it was t. Storing
+		// it again is right in either case.
+		return fmt.Errorf("%w: %w", ErrNameFreed, err)
+	}
 	if err != nil {
-		// This includes NotFound: the object with that name has just been applied, and it is
-		// unknown whether it was t. Storing it again is right in either case.
 		return err
 	}
 	existing, err := Parse(cm)

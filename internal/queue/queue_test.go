@@ -197,7 +197,7 @@ func TestPutThatCannotConfirmMustBeRetried(t *testing.T) {
 		},
 	})}
 	err := racing.Put(t.Context(), deleted())
-	require.True(t, apierrors.IsNotFound(err), "got %v", err)
+	require.ErrorIs(t, err, queue.ErrNameFreed)
 	require.NotErrorIs(t, err, queue.ErrNameTaken)
 
 	require.NoError(t, racing.Put(t.Context(), deleted()))

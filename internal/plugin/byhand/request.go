@@ -123,7 +123,8 @@ func (h *Requests) Of(n *inspect.Node, name string) (Request, error) {
 }
 
 // Put puts the transactions. It marks a transaction that a watcher has already put as urgent, and
-// retries while another event has the same name.
+// retries while another event has the same name, and if a processor applies the transaction of that
+// name in this moment.
 func (h *Requests) Put(ctx context.Context, requests []Request) error {
 	q := &queue.Queue{Client: h.DryRun.Writer(h.Cluster.Client), Namespace: h.Cluster.TransactionNamespace}
 	group, groupCtx := errgroup.WithContext(ctx)
@@ -133,7 +134,7 @@ func (h *Requests) Put(ctx context.Context, requests []Request) error {
 		group.Go(func() error {
 			put, err := poll(groupCtx, h.Timeout, func() (bool, error) {
 				err := q.Put(groupCtx, t)
-				if errors.Is(err, queue.ErrNameTaken) {
+				if errors.Is(err, queue.ErrNameTaken) || errors.Is(err, queue.ErrNameFreed) {
 					return false, nil
 				}
 				return err == nil, err
