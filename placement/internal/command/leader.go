@@ -16,6 +16,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"nodekeeper.dev/placement/internal/boottime"
 )
 
 const (
@@ -31,26 +33,15 @@ var errDeposed = errors.New("this process is not the leader any longer")
 // term is the time for which this process is the leader. Without it a process that was frozen would
 // go on beside the next leader: the elector tries to renew the Lease for leaderDeadline first.
 type term struct {
-	end atomic.Pointer[time.Time] // unless the Lease is renewed before; nil until it is held
+	// end is when the term ends unless the Lease is renewed before, by [boottime.Now]. It is 0 before the
+	// first term.
+	end atomic.Int64
 }
 
 // isOver reports whether another process may be the leader.
-func (t *term) isOver() bool {
-	end := t.end.Load()
-	return end == nil || !time.Now().Before(*end)
-}
+func (t *term) isOver() bool { return int64(boottime.Now()) >= t.end.Load() }
 
-// renewed makes the term last for leaderDuration after the beginning of a write of the Lease, unless
-// the write failed. Others take the Lease over that long after they have seen the write.
-func (t *term) renewed(began time.Time, err error) error {
-	if err == nil {
-		end := began.Add(leaderDuration)
-		t.end.Store(&end)
-	}
-	return err
-}
-
-// fence returns a transport that sends requests during the term only.
+// fence returns a transport that begins no request outside the term.
 func (t *term) fence(next http.RoundTripper) http.RoundTripper { return fenced{t, next} }
 
 type fenced struct {
@@ -69,38 +60,62 @@ func (f fenced) RoundTrip(r *http.Request) (*http.Response, error) {
 	return f.next.RoundTrip(r) //nolint:wrapcheck // clients expect the error of the transport
 }
 
-// lock is the Lease of the leader.
+// lock is the Lease of the leader. It ends the term before another process may be the leader. The
+// elector calls it from one goroutine.
 type lock struct {
-	*resourcelock.LeaseLock
+	resourcelock.Interface
 
-	term *term
-	stop func() // ends the election
+	term   *term
+	stop   func() // ends the election
+	holder string // when the Lease was last read
 }
 
-// Get implements [resourcelock.Interface]. A former leader ends its election as soon as it sees the
-// next one.
+// Get implements [resourcelock.Interface]. The election of a former leader ends as soon as the Lease
+// has another holder, or none: another process may have led meanwhile.
 func (l *lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
-	record, raw, err := l.LeaseLock.Get(ctx)
-	if err == nil && record.HolderIdentity != l.Identity() && l.term.end.Load() != nil {
+	record, raw, err := l.Interface.Get(ctx)
+	if err != nil {
+		return nil, nil, err //nolint:wrapcheck // the elector examines it
+	}
+	l.holder = record.HolderIdentity
+	if l.holder != l.Identity() && l.term.end.Load() != 0 {
 		l.stop()
 	}
-	return record, raw, err //nolint:wrapcheck // the elector examines it
+	return record, raw, nil
 }
 
 // Create implements [resourcelock.Interface].
 func (l *lock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	began := time.Now()
-	return l.term.renewed(began, l.LeaseLock.Create(ctx, record))
+	return l.renew(func() error { return l.Interface.Create(ctx, record) })
 }
 
-// Update implements [resourcelock.Interface]. It also releases the Lease, after the work has ended.
+// Update implements [resourcelock.Interface]. Without a holder in the record, it releases the Lease.
 func (l *lock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
-	began := time.Now()
-	return l.term.renewed(began, l.LeaseLock.Update(ctx, record))
+	update := func() error { return l.Interface.Update(ctx, record) }
+	if record.HolderIdentity != "" {
+		return l.renew(update)
+	}
+	l.term.end.Store(1) // before the request, whose answer may be lost
+	if l.holder != l.Identity() {
+		return errDeposed // the elector would take the Lease from the next leader
+	}
+	return update()
 }
 
-// lead calls run once this process is the leader, and returns when run has returned. It returns an
-// error if another process may be the leader before ctx has ended.
+// renew makes the term last for leaderDuration from now on, if a write of the Lease succeeds. Other
+// processes take the Lease over that long after they have seen the write, or later.
+func (l *lock) renew(write func() error) error {
+	began := boottime.Now()
+	if err := write(); err != nil {
+		return err
+	}
+	l.term.end.Store(int64(began + leaderDuration))
+	return nil
+}
+
+// lead calls run once this process is the leader. The Lease is released when run has returned. If
+// another process may be the leader before ctx has ended, lead returns an error, and may return before
+// run does: the caller exits then.
 func (t *term) lead(ctx context.Context, cfg *rest.Config, namespace string, run func(context.Context) error) error {
 	leases, err := coordinationv1client.NewForConfig(cfg)
 	if err != nil {
@@ -111,19 +126,28 @@ func (t *term) lead(ctx context.Context, cfg *rest.Config, namespace string, run
 		return fmt.Errorf("finding a name for this process: %w", err)
 	}
 	identity := cmp.Or(os.Getenv("POD_NAME"), host) + "-" + rand.String(6)
-	electing, cancel := context.WithCancel(ctx)
+	electing, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
+	var leads atomic.Bool
+	defer context.AfterFunc(ctx, func() {
+		if !leads.Load() {
+			cancel()
+		}
+	})()
 	done := make(chan error, 1) // holds the result of run
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock: &lock{LeaseLock: &resourcelock.LeaseLock{
+		Lock: &lock{Interface: &resourcelock.LeaseLock{
 			LeaseMeta: metav1.ObjectMeta{Namespace: namespace, Name: leaderLease}, Client: leases,
 			LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
 		}, term: t, stop: cancel},
 		LeaseDuration: leaderDuration, RenewDeadline: leaderDeadline, RetryPeriod: leaderRetry, ReleaseOnCancel: true, Name: leaderLease,
 		Callbacks: leaderelection.LeaderCallbacks{
-			OnStartedLeading: func(ctx context.Context) {
+			OnStartedLeading: func(leading context.Context) {
 				defer cancel()
-				done <- run(ctx)
+				leads.Store(true)
+				running, stop := context.WithCancel(leading)
+				defer context.AfterFunc(ctx, stop)()
+				done <- run(running)
 			},
 			OnStoppedLeading: func() {},
 		},
@@ -141,7 +165,7 @@ func (t *term) lead(ctx context.Context, cfg *rest.Config, namespace string, run
 	default:
 	}
 	if ctx.Err() == nil {
-		return errDeposed // run may take a moment longer, and the caller exits
+		return errDeposed
 	}
 	return nil
 }
