@@ -26,12 +26,20 @@ type Keys string
 
 // KeysOf returns the set of these keys, in any order and with duplicates. A set whose text would be
 // larger than [MaxKeysBytes] is returned as the empty set.
-func KeysOf(keys iter.Seq[string]) Keys {
+func KeysOf(keys iter.Seq[string]) Keys { return AllKeysOf(keys).Bounded() }
+
+// AllKeysOf is [KeysOf] for a set of any size, which must not be stored.
+func AllKeysOf(keys iter.Seq[string]) Keys {
 	text := strings.Join(slices.Compact(slices.Sorted(keys)), ",")
-	if len(text) > MaxKeysBytes {
+	return Keys(unique.Make(text).Value()) // most Nodes have the same
+}
+
+// Bounded returns the set, or the empty set if its text is larger than [MaxKeysBytes].
+func (k Keys) Bounded() Keys {
+	if len(k) > MaxKeysBytes {
 		return ""
 	}
-	return Keys(unique.Make(text).Value()) // most Nodes have the same
+	return k
 }
 
 // ParseKeys parses a set of label keys. Spaces around keys are ignored. It rejects text that cannot
@@ -95,13 +103,21 @@ func (k Keys) Set() map[string]bool {
 // Union returns the keys that are in either set, or only those of k if the union would be too
 // large.
 func (k Keys) Union(other Keys) Keys {
+	if all := k.Join(other).Bounded(); all != "" {
+		return all
+	}
+	return k
+}
+
+// Join is [Keys.Union] for sets of any size, see [AllKeysOf].
+func (k Keys) Join(other Keys) Keys {
 	if other == "" || k == other {
 		return k
 	}
 	if k == "" {
 		return other
 	}
-	all := KeysOf(func(yield func(string) bool) {
+	return AllKeysOf(func(yield func(string) bool) {
 		for key := range k.All() {
 			if !yield(key) {
 				return
@@ -113,10 +129,6 @@ func (k Keys) Union(other Keys) Keys {
 			}
 		}
 	})
-	if all == "" {
-		return k // too large
-	}
-	return all
 }
 
 // Where returns the keys for which isKept is true.
@@ -124,7 +136,7 @@ func (k Keys) Where(isKept func(key string) bool) Keys {
 	if k == "" {
 		return ""
 	}
-	return KeysOf(func(yield func(string) bool) {
+	return AllKeysOf(func(yield func(string) bool) { // not larger than k
 		for key := range k.All() {
 			if isKept(key) && !yield(key) {
 				return

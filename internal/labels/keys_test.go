@@ -50,6 +50,17 @@ func TestTooManyKeysAreNone(t *testing.T) {
 	assert.Empty(t, many(fits+1))
 }
 
+func TestSetsOfAnySizeThatAreNotStored(t *testing.T) {
+	big, small := labels.Keys(strings.Repeat("k", labels.MaxKeysBytes+1)), labels.Keys("a,b")
+	assert.Equal(t, big, labels.AllKeysOf(big.All()))
+	assert.Equal(t, "a,b,"+big, small.Join(big))
+	assert.Equal(t, "a,b,"+big, big.Join(small))
+	assert.Equal(t, big, small.Join(big).Without(small))
+	assert.Equal(t, small, small.Union(big), "too large")
+	assert.Empty(t, big.Bounded())
+	assert.Equal(t, small, small.Bounded())
+}
+
 func TestSetsOfKeys(t *testing.T) {
 	assert.Equal(t, labels.Keys("a,b,c"), labels.Keys("a,c").Union("b,c"))
 	assert.Equal(t, labels.Keys("a"), labels.Keys("").Union("a"))

@@ -73,7 +73,7 @@ func editedSince(t txn.Transaction, n *nodeview.Node, policy labels.Policy) labe
 	if n.IsRestored() && n.Marker != t.Marker {
 		return n.Edited // what else differs may be from the restore that set the marker since
 	}
-	return n.Edited.Union(editedBetween(sideOf(t), n).Where(policy.Has))
+	return n.Edited.Join(editedBetween(sideOf(t), n).Where(policy.Has))
 }
 
 // EditedSince returns the keys that users have edited on a Node by its later state, given those that
@@ -84,16 +84,17 @@ func EditedSince(edited labels.Keys, before, after *nodeview.Node) labels.Keys {
 		return ""
 	}
 	if !maps.Equal(before.Labels, after.Labels) {
-		edited = edited.Union(editedBetween(labels.Side{Labels: before.Labels, Machine: before.Machine, Unclear: before.Unclear}, after))
+		edited = edited.Union(editedBetween(labels.Side{Labels: before.Labels, Machine: before.Machine, Unclear: before.Unclear}, after).Bounded())
 	}
 	return edited.Without(after.Machine).Without(after.Unclear)
 }
 
-// editedBetween returns the keys that users have edited between two states of a Node.
+// editedBetween returns the keys that users have edited between two states of a Node. The set may be
+// larger than [labels.MaxKeysBytes].
 func editedBetween(before labels.Side, n *nodeview.Node) labels.Keys {
 	byUsers := func(of labels.Side, key string) bool { return !of.Machine.Has(key) && !of.Unclear.Has(key) }
 	after := sideOfNode(n)
-	return labels.KeysOf(func(yield func(string) bool) {
+	return labels.AllKeysOf(func(yield func(string) bool) {
 		for key, value := range after.Labels {
 			former, wasThere := before.Labels[key]
 			isEdited := wasThere && former != value || !wasThere && labels.IsLabel(key)

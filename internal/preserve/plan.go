@@ -117,7 +117,7 @@ func restored(queue []txn.Transaction, n *nodeview.Node, d Decision) *nodeview.N
 		UID: n.UID, Revision: latest, Labels: d.Labels, Marker: d.Marker,
 		Ownership: agents.Ownership{
 			Machine: n.Machine.Same(n.Labels, d.Labels), Unclear: n.Unclear.Same(n.Labels, d.Labels),
-			Edited: n.Edited.Same(n.Labels, d.Labels).Union(labels.Marker),
+			Edited: n.Edited.Same(n.Labels, d.Labels).Join(labels.Marker),
 		},
 		Identity: n.Identity, IsWhole: n.IsWhole, Settled: n.Settled, Unselected: n.Unselected,
 	}

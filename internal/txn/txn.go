@@ -104,7 +104,7 @@ func Of(typ Type, n *nodeview.Node) Transaction {
 		Restored: n.IsRestored(), Machine: n.Machine, Unclear: n.Unclear, Owners: n.Owners,
 	}
 	if typ == Deleted {
-		t.Edited = n.Edited.Without(labels.Marker)
+		t.Edited = n.Edited.Without(labels.Marker).Bounded()
 	}
 	return t
 }

@@ -1,6 +1,8 @@
 package e2e_test
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -9,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/txn"
 )
 
 // Nodes return while programs are down, and users label them by hand before the restore.
@@ -44,6 +47,35 @@ func TestRestoreKeepsWhatUsersHaveEditedBefore(t *testing.T) {
 			e.saved(node, want)
 		})
 	}
+}
+
+// The keys that users have edited exceed what an annotation may have of them.
+func TestRestoreKeepsManyEdits(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	e.watcher()
+	p := e.processor()
+	node := e.name("node")
+	e.createAs("kubelet", node, labelSet{"zone": "a"})
+	e.editAs("kubectl-label", node, labelSet{"team": "blue", "rack": "r7"})
+	e.saved(node, labelSet{"zone": "a", "team": "blue", "rack": "r7"})
+	e.drained(node)
+	e.stop(p)
+	e.delete(node)
+	own := labelSet{"zone": "b", "kubernetes.io/os": "linux", "kubernetes.io/hostname": node}
+	e.createAs("kubelet", node, own)
+	edits := labelSet{"team": "green"}
+	for i := range labels.MaxKeysBytes / 60 {
+		edits[fmt.Sprintf("example.com/%s-%04d", strings.Repeat("k", 50), i)] = "v"
+	}
+	edited := e.editAs("kubectl-label", node, edits)
+	e.recorded(edited.UID, txn.Updated)
+	e.processor()
+	want := union(own, edits, labelSet{"rack": "r7"})
+	e.restored(node, want)
+	e.settle()
+	e.hasRestored(t, node, want)
+	e.saved(node, want)
 }
 
 // Two Nodes in a row are edited, and deleted before a processor has restored their labels. The next

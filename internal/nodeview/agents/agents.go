@@ -87,7 +87,12 @@ func webhooksEntry(entries []metav1.ManagedFieldsEntry) int {
 // It excludes keys that exist only in managedFields, because anyone who may patch the Node can
 // write them.
 func keysOf(n *metav1.ObjectMeta, withMarker bool, isKept func(key string) bool) labels.Keys {
-	return labels.KeysOf(func(yield func(string) bool) {
+	return allKeysOf(n, withMarker, isKept).Bounded()
+}
+
+// allKeysOf is keysOf for a set of any size, which is not stored.
+func allKeysOf(n *metav1.ObjectMeta, withMarker bool, isKept func(key string) bool) labels.Keys {
+	return labels.AllKeysOf(func(yield func(string) bool) {
 		for key := range n.Labels {
 			if (withMarker || key != labels.Marker) && isKept(key) && !yield(key) {
 				return
@@ -120,7 +125,7 @@ type Ownership struct {
 	// far as managedFields show that: they have the last time of each manager, in whole seconds. If a
 	// processor or the webhook has restored labels onto this incarnation, the marker is among the keys,
 	// and so is a marker whose setter the API server no longer records. The marker of a closed gate is
-	// not, nor one in the request to create the Node.
+	// not, nor one in the request to create the Node. The set may be larger than [labels.MaxKeysBytes].
 	Edited labels.Keys
 	// Owners are the field managers of the labels that are not the machine's.
 	Owners fieldmanagers.Owners
@@ -159,7 +164,7 @@ func (m Managers) Of(n *metav1.ObjectMeta) Ownership {
 		o.Unclear = keysOf(n, false, func(key string) bool { return !isOfController(key) })
 		return o
 	}
-	o.Edited = keysOf(n, true, func(key string) bool { return f.edited[key] && !isOfController(key) })
+	o.Edited = allKeysOf(n, true, func(key string) bool { return f.edited[key] && !isOfController(key) })
 	if m.match(Webhook) {
 		maps.Copy(f.agents, f.webhook)
 	} else {
