@@ -24,7 +24,7 @@ var ErrNameTaken = errors.New("another transaction has this name")
 
 // ErrNameFreed means that a transaction or a foreign object had the name of the one to store, and was
 // removed before the two could be compared.
-var ErrNameFreed = errors.New("the transaction of this name has just been removed")
+var ErrNameFreed = errors.New("the object with this name has just been removed")
 
 // ErrTooLarge means that the labels do not fit into a ConfigMap, so the transaction can never be
 // stored.
@@ -191,8 +191,7 @@ func (q *Queue) HasEvent(ctx context.Context, t txn.Transaction) (bool, error) {
 func (q *Queue) confirm(ctx context.Context, t txn.Transaction) error {
 	cm, err := q.read(ctx, t.Name())
 	if apierrors.IsNotFound(err) {
-		// The object with that name has just been applied, and it is unknown whether it was t. Storing
-		// it again is right in either case.
+		// It is unknown whether the object with that name was t. Storing t again is right in either case.
 		return fmt.Errorf("%w: %w", ErrNameFreed, err)
 	}
 	if err != nil {

@@ -93,7 +93,7 @@ func Build(in *Input) Plan {
 	b.add(own)
 	overtake := own && v.isAhead()
 	if own && !overtake && !b.removed && !slices.ContainsFunc(b.rows, func(r entryRow) bool { return r.entry.Changed == 0 }) {
-		return Plan{Read: b.reads} // as most contracts in most passes
+		return Plan{Read: b.reads} // nothing changes, as for most contracts in most passes
 	}
 	next := Contract{Incarnation: in.Incarnation, Generation: max(v.Contract.Generation, v.acknowledgedGeneration()) + 1, unknown: v.Contract.unknown}
 	b.limit(next)

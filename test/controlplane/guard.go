@@ -67,8 +67,8 @@ func (g *guard) dismiss() error {
 func writeLauncher(dir, assets string, s Server) (string, error) {
 	path := filepath.Join(dir, string(s))
 	script := fmt.Sprintf(launcher, shellQuote(path+".pid"), shellQuote(filepath.Join(assets, string(s))))
-	// A process that is started meanwhile would hold the file open for a moment, and the launcher could
-	// not be run: text file busy.
+	// A process that is forked while the file is open holds it open until it runs its own program. To
+	// run the launcher would fail with ETXTBSY until then.
 	syscall.ForkLock.RLock()
 	err := os.WriteFile(path, []byte(script), 0o700)
 	syscall.ForkLock.RUnlock()

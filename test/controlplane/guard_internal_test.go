@@ -20,9 +20,10 @@ func TestLaunchersRunWhileOthersAreWritten(t *testing.T) {
 	require.NoError(t, os.Symlink(program, filepath.Join(assets, string(Etcd))))
 	var all sync.WaitGroup
 	for range 8 {
+		dir := t.TempDir()
 		all.Go(func() {
 			for range 25 {
-				path, err := writeLauncher(t.TempDir(), assets, Etcd)
+				path, err := writeLauncher(dir, assets, Etcd)
 				if assert.NoError(t, err) {
 					assert.NoError(t, exec.CommandContext(t.Context(), path).Run())
 				}

@@ -80,8 +80,8 @@ func TestTaintsAndAnnotationsComeBack(t *testing.T) {
 	e.settle()
 }
 
-// TestAnnotationsForAutoscalersComeBackByName: people keep a node from being scaled down. Only an
-// annotation whose full key is in the flag comes back.
+// TestAnnotationsForAutoscalersComeBackByName: people keep a node from being scaled down. No pattern
+// selects annotations of autoscalers; those that are named by their full key come back.
 func TestAnnotationsForAutoscalersComeBackByName(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)

@@ -123,8 +123,8 @@ func (h *Requests) Of(n *inspect.Node, name string) (Request, error) {
 }
 
 // Put puts the transactions. It marks a transaction that a watcher has already put as urgent, and
-// retries while another event has the same name, and if a processor applies the transaction of that
-// name in this moment.
+// retries while another event has the same name, and if the object with that name was removed
+// meanwhile.
 func (h *Requests) Put(ctx context.Context, requests []Request) error {
 	q := &queue.Queue{Client: h.DryRun.Writer(h.Cluster.Client), Namespace: h.Cluster.TransactionNamespace}
 	group, groupCtx := errgroup.WithContext(ctx)
