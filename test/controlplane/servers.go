@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
 )
 
 // readyTimeout bounds one look whether the API server serves.
@@ -45,13 +46,8 @@ func (c *ControlPlane) process(s Server) process {
 // already ended. An API server without etcd does not stop when it is asked to, so stop it first, or
 // kill it.
 func (c *ControlPlane) StopServer(s Server) error {
-	var err error
 	// A server that ends just then is gone before envtest knows, which it does in a moment.
-	_ = wait.PollUntilContextTimeout(context.Background(), 10*time.Millisecond, time.Second, true, func(context.Context) (bool, error) {
-		err = c.process(s).Stop()
-		return !isGone(err), nil
-	})
-	if err != nil {
+	if err := retry.OnError(wait.Backoff{Duration: 10 * time.Millisecond, Steps: 100}, isGone, c.process(s).Stop); err != nil {
 		return fmt.Errorf("stopping %s: %w", s, err)
 	}
 	return nil

@@ -104,20 +104,27 @@ func editsAreStored(n *node, t txn.Transaction) bool {
 		t.Edited.Where(func(key string) bool { return !isSame(key, n.record.Labels, t.Labels) }) == ""
 }
 
-// editedAndGone continues returned: u2 is edited, and gone before its restore. The record gets the
-// given labels, one after the other, and u3 returns. Without labels, nothing is saved.
-func editedAndGone(given ...labelSet) *story {
-	s, _ := returned()
+// edited continues returned: u2 is edited, and gone before its restore. It returns the end, and its
+// revision.
+func edited() (s *story, deleted txn.Transaction, at uint64) {
+	s, _ = returned()
 	added := s.transaction(txn.Added, "u2", s.revision(), labelSet{}, "")
 	s.store(added)
 	s.node("u2", labelSet{"b": "2"}, "")
 	s.node("u2", labelSet{"b": "2", "c": "3"}, "")
 	s.delete("u2", labelSet{"b": "2", "c": "3"})
-	deleted := s.transaction(txn.Deleted, "u2", s.revision(), labelSet{"b": "2", "c": "3"}, "")
+	deleted = s.transaction(txn.Deleted, "u2", s.revision(), labelSet{"b": "2", "c": "3"}, "")
 	deleted.Edited = labels.Keys("b,c")
 	s.store(deleted)
 	s.remove(added)
-	at, saved := s.revision()-2, txn.Transaction{}
+	return s, deleted, s.revision() - 2
+}
+
+// editedAndGone continues edited: the record gets the given labels, one after the other, and u3
+// returns. Without labels, nothing is saved.
+func editedAndGone(given ...labelSet) *story {
+	s, deleted, at := edited()
+	saved := txn.Transaction{}
 	for _, own := range given {
 		saved = s.transaction(txn.Deleted, "u1", at, own, "")
 		s.save(saved)
@@ -135,6 +142,19 @@ func editedAndGone(given ...labelSet) *story {
 	return s
 }
 
+// admittedBetween continues edited: one process has stored a part of the edits, and the webhook puts
+// labels onto u3 before the rest follows.
+func admittedBetween(part, given, rest labelSet) *story {
+	s, deleted, at := edited()
+	saved := s.transaction(txn.Deleted, "u1", at, part, "")
+	s.save(saved)
+	s.admitted("u3", labelSet{}, given, saved.Revision.String(), false)
+	s.save(s.transaction(txn.Deleted, "u1", at, rest, ""))
+	s.remove(deleted)
+	s.save(s.transaction(txn.Added, "u3", s.revision()-2, given, saved.Revision.String()))
+	return s
+}
+
 func TestEditsOfANodeThatIsGoneBeforeItsRestore(t *testing.T) {
 	part, all, wrong := labelSet{"a": "1", "b": "2"}, labelSet{"a": "1", "b": "2", "c": "3"}, labelSet{"a": "2", "b": "2", "c": "3"}
 	assert.Empty(t, brokenBy(editedAndGone(all)))
@@ -143,4 +163,7 @@ func TestEditsOfANodeThatIsGoneBeforeItsRestore(t *testing.T) {
 	assert.Equal(t, []error{errBrokeP1Removal}, brokenBy(editedAndGone()), "all are lost")
 	assert.ElementsMatch(t, []error{errBrokeP2Truth, errBrokeP6, errBrokeP1}, brokenBy(editedAndGone(wrong)), "another is changed")
 	assert.Contains(t, brokenBy(editedAndGone(part, wrong)), errBrokeP6, "another is changed afterwards")
+	assert.Empty(t, brokenBy(admittedBetween(part, part, all)), "the webhook did not have the rest yet")
+	assert.Empty(t, brokenBy(admittedBetween(part, all, all)), "it had")
+	assert.Equal(t, []error{errBrokeP1}, brokenBy(admittedBetween(part, wrong, all)), "it had other labels")
 }

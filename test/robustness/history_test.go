@@ -180,13 +180,14 @@ type node struct {
 	// restoredAt is the revision of the latest restore.
 	restoredAt uint64
 	record     *record.Record
-	// versions are the labels of every version of the record so far.
-	versions map[string]labelSet
+	// versions are the labels of every version of the record so far: more than one if the version got
+	// further edits of the end that it has already, see [node.completesEdits].
+	versions map[string][]labelSet
 	queue    map[string]queued // by name
 }
 
 func newNode() *node {
-	return &node{incarnations: map[types.UID]*incarnation{}, versions: map[string]labelSet{}, queue: map[string]queued{}}
+	return &node{incarnations: map[types.UID]*incarnation{}, versions: map[string][]labelSet{}, queue: map[string]queued{}}
 }
 
 // owns reports whether an incarnation owns its labels according to the history.
@@ -258,10 +259,22 @@ func (n *node) applyRecord(now *record.Record) {
 	}
 	n.record = now
 	if now != nil {
-		n.versions[now.Revision.String()] = now.Labels
+		version := now.Revision.String()
+		if saved, ok := n.latest(version); !ok || !maps.Equal(saved, now.Labels) {
+			n.versions[version] = append(n.versions[version], now.Labels)
+		}
 		n.save(now.Source, now.Revision.String())
 		n.save(now.Restored.UID, now.Restored.Revision.String())
 	}
+}
+
+// latest returns the labels of a version of the record, if it has had that.
+func (n *node) latest(version string) (saved labelSet, ok bool) {
+	all := n.versions[version]
+	if len(all) == 0 {
+		return nil, false
+	}
+	return all[len(all)-1], true
 }
 
 // newlyAdmitted returns the incarnation for which the record first shows that it has owned its

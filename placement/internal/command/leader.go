@@ -117,15 +117,10 @@ func (l *lock) renew(write func() error) error {
 // another process may be the leader before ctx has ended, lead returns an error, and may return before
 // run does: the caller exits then.
 func (t *term) lead(ctx context.Context, cfg *rest.Config, namespace string, run func(context.Context) error) error {
-	leases, err := coordinationv1client.NewForConfig(cfg)
+	lease, err := leaseOf(cfg, namespace)
 	if err != nil {
-		return fmt.Errorf("connecting to %s: %w", cfg.Host, err)
+		return err
 	}
-	host, err := os.Hostname()
-	if err != nil {
-		return fmt.Errorf("finding a name for this process: %w", err)
-	}
-	identity := cmp.Or(os.Getenv("POD_NAME"), host) + "-" + rand.String(6)
 	electing, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	var leads atomic.Bool
@@ -136,10 +131,7 @@ func (t *term) lead(ctx context.Context, cfg *rest.Config, namespace string, run
 	})()
 	done := make(chan error, 1) // holds the result of run
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock: &lock{Interface: &resourcelock.LeaseLock{
-			LeaseMeta: metav1.ObjectMeta{Namespace: namespace, Name: leaderLease}, Client: leases,
-			LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
-		}, term: t, stop: cancel},
+		Lock:          &lock{Interface: lease, term: t, stop: cancel},
 		LeaseDuration: leaderDuration, RenewDeadline: leaderDeadline, RetryPeriod: leaderRetry, ReleaseOnCancel: true, Name: leaderLease,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(leading context.Context) {
@@ -168,4 +160,20 @@ func (t *term) lead(ctx context.Context, cfg *rest.Config, namespace string, run
 		return errDeposed
 	}
 	return nil
+}
+
+// leaseOf returns the Lease of the leader, for this process.
+func leaseOf(cfg *rest.Config, namespace string) (*resourcelock.LeaseLock, error) {
+	leases, err := coordinationv1client.NewForConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to %s: %w", cfg.Host, err)
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return nil, fmt.Errorf("finding a name for this process: %w", err)
+	}
+	return &resourcelock.LeaseLock{
+		LeaseMeta: metav1.ObjectMeta{Namespace: namespace, Name: leaderLease}, Client: leases,
+		LockConfig: resourcelock.ResourceLockConfig{Identity: cmp.Or(os.Getenv("POD_NAME"), host) + "-" + rand.String(6)},
+	}, nil
 }
