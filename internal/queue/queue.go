@@ -22,9 +22,15 @@ import (
 // Retry until the name is free.
 var ErrNameTaken = errors.New("another transaction has this name")
 
-// ErrNameFreed means that a transaction or a foreign object had the name of the one to store, and was
-// removed before the two could be compared.
+// ErrNameFreed means that a transaction or a foreign object had the name of the one to store, and
+// was removed before the two could be compared.
 var ErrNameFreed = errors.New("the object with this name has just been removed")
+
+// IsNameConflict reports whether a transaction was not stored because its name is or was in use. The
+// API server works.
+func IsNameConflict(err error) bool {
+	return errors.Is(err, ErrNameTaken) || errors.Is(err, ErrNameFreed)
+}
 
 // ErrTooLarge means that the labels do not fit into a ConfigMap, so the transaction can never be
 // stored.

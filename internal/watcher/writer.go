@@ -181,8 +181,7 @@ func (w *writer) retry(ctx context.Context, node string, err error) {
 		w.work.AddAfter(node, takenRetry)
 		return
 	}
-	isAnswered := errors.Is(err, queue.ErrNameTaken) || errors.Is(err, queue.ErrNameFreed)
-	if !isAnswered && w.circuit.Fail(node, time.Now()) {
+	if !queue.IsNameConflict(err) && w.circuit.Fail(node, time.Now()) {
 		log.V(1).Info("Failed to record: writes fail for many nodes, retrying a few at a time", "node", node, "reason", err.Error())
 		return
 	}

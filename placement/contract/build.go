@@ -92,25 +92,28 @@ func Build(in *Input) Plan {
 	}
 	b.add(own)
 	overtake := own && v.isAhead()
-	if own && !overtake && !b.removed && !slices.ContainsFunc(b.rows, func(r entryRow) bool { return r.entry.Changed == 0 }) {
-		return Plan{Read: b.reads} // nothing changes, as for most contracts in most passes
+	stays := func() bool {
+		return own && !overtake && !b.removed && !slices.ContainsFunc(b.rows, func(r entryRow) bool { return r.entry.Changed == 0 })
+	}
+	if stays() {
+		return Plan{Read: b.reads} // as for most contracts in most passes
 	}
 	next := Contract{Incarnation: in.Incarnation, Generation: max(v.Contract.Generation, v.acknowledgedGeneration()) + 1, unknown: v.Contract.unknown}
 	b.limit(next)
+	plan := Plan{Read: b.reads, TooLarge: b.tooLarge}
+	if stays() {
+		return plan
+	}
 	next.Entries = make([]Entry, 0, len(b.rows))
-	changed := !own || overtake || b.removed
 	for i := range b.rows {
 		r := &b.rows[i]
 		if r.entry.Changed == 0 || overtake {
-			r.entry.Changed, changed = next.Generation, true
+			r.entry.Changed = next.Generation
 		}
 		next.Entries = append(next.Entries, r.entry)
 	}
 	slices.SortFunc(next.Entries, compareUIDs)
-	plan := Plan{Read: b.reads, TooLarge: b.tooLarge}
-	if changed {
-		plan.Action, plan.Contract = Update, next
-	}
+	plan.Action, plan.Contract = Update, next
 	return plan
 }
 

@@ -130,13 +130,16 @@ func (g *ghost) checkAdmission(n *node, e event) error {
 		return nil
 	}
 	had, given := labels.Side{Labels: i.requested}, i.states[0]
-	isGiven := func(saved labelSet) bool {
-		return maps.Equal(g.policy.Restored(had, labels.Side{Labels: saved}), given.labels)
-	}
+	isGiven := func(saved labelSet) bool { return g.gives(saved, had, given) }
 	if all := n.versions[given.marker]; len(all) > 1 && slices.ContainsFunc(all[:len(all)-1], isGiven) {
 		return nil // the version got further edits after the answer of the webhook: a limit of the design
 	}
 	return g.checkGiven(n, i, []labels.Side{had}, given)
+}
+
+// gives reports whether saved labels make one side the given one.
+func (g *ghost) gives(saved labelSet, had labels.Side, given state) bool {
+	return maps.Equal(g.policy.Restored(had, labels.Side{Labels: saved}), given.labels)
 }
 
 // checkGiven checks the labels that an incarnation was given, which had one of these sides.
@@ -145,9 +148,7 @@ func (g *ghost) checkGiven(n *node, i *incarnation, had []labels.Side, given sta
 	if !ok {
 		return fmt.Errorf("restored from version %s, which the record never had", given.marker)
 	}
-	isGiven := func(had labels.Side) bool {
-		return maps.Equal(g.policy.Restored(had, labels.Side{Labels: saved}), given.labels)
-	}
+	isGiven := func(had labels.Side) bool { return g.gives(saved, had, given) }
 	if !slices.ContainsFunc(had, isGiven) {
 		return fmt.Errorf("restored %v: version %s gives %v", given.labels, given.marker, g.policy.Restored(had[0], labels.Side{Labels: saved}))
 	}

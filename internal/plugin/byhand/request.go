@@ -2,7 +2,6 @@ package byhand
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -134,7 +133,7 @@ func (h *Requests) Put(ctx context.Context, requests []Request) error {
 		group.Go(func() error {
 			put, err := poll(groupCtx, h.Timeout, func() (bool, error) {
 				err := q.Put(groupCtx, t)
-				if errors.Is(err, queue.ErrNameTaken) || errors.Is(err, queue.ErrNameFreed) {
+				if queue.IsNameConflict(err) {
 					return false, nil
 				}
 				return err == nil, err

@@ -18,8 +18,8 @@ import (
 	"nodekeeper.dev/internal/txn"
 )
 
-// TestPutRetriesIfTheNameIsFreedMeanwhile: a watcher has put the same event. A processor applies that
-// one after the API server has refused the other.
+// TestPutRetriesIfTheNameIsFreedMeanwhile: a watcher has put the same event. A processor applies
+// that one after the API server has refused the other.
 func TestPutRetriesIfTheNameIsFreedMeanwhile(t *testing.T) {
 	tx := txn.Transaction{Type: txn.Added, Node: "node-1", UID: "live", Revision: revision.MustParse("7"), Labels: set{"rack": "r1"}, AtOnce: true}
 	recorded := tx.ConfigMap("transactions")

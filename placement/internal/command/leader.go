@@ -33,8 +33,8 @@ var errDeposed = errors.New("this process is not the leader any longer")
 // term is the time for which this process is the leader. Without it a process that was frozen would
 // go on beside the next leader: the elector tries to renew the Lease for leaderDeadline first.
 type term struct {
-	// end is when the term ends unless the Lease is renewed before, by [boottime.Now]. It is 0 before the
-	// first term.
+	// end is when the term ends unless the Lease is renewed before, by [boottime.Now]. It is 0 before
+	// the first term.
 	end atomic.Int64
 }
 
@@ -114,8 +114,8 @@ func (l *lock) renew(write func() error) error {
 }
 
 // lead calls run once this process is the leader. The Lease is released when run has returned. If
-// another process may be the leader before ctx has ended, lead returns an error, and may return before
-// run does: the caller exits then.
+// another process may be the leader before ctx has ended, lead returns an error, and may return
+// before run does: the caller exits then.
 func (t *term) lead(ctx context.Context, cfg *rest.Config, namespace string, run func(context.Context) error) error {
 	lease, err := leaseOf(cfg, namespace)
 	if err != nil {

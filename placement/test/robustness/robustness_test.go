@@ -36,9 +36,9 @@ const (
 	// workEnv makes the binary of this test a worker: it is the directory of the journal.
 	workEnv = "PLACEMENT_TEST_JOURNAL"
 	// calmLimit is the time after the last fault, once all programs run and a controller leads, after
-	// which all must be calm. Lost pods lose their work within twice the lease duration. Two rounds of at
-	// most 10 moves then even out the load, and each may wait until one program is killed. The rest is
-	// for a busy machine.
+	// which all must be calm. Lost pods lose their work within twice the lease duration. Two rounds of
+	// at most 10 moves then even out the load, and each may wait until one program is killed. The rest
+	// is for a busy machine.
 	calmLimit = 2*leaseDuration + 2*killTime + 3*time.Second
 	// killTime is how long a program may ignore SIGTERM before it is killed: stopTime of package agent.
 	killTime = 5 * time.Second

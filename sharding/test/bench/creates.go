@@ -68,8 +68,8 @@ func (b *bench) timeBlock(ctx context.Context, one timed, n int, result *creates
 	return nil
 }
 
-// measureBlock makes the requests of the n-th block one after the other. It returns how long each took, and
-// the CPU time of the API server for all of them.
+// measureBlock makes the requests of the n-th block one after the other. It returns how long
+// each took, and the CPU time of the API server for all of them.
 func (b *bench) measureBlock(n int, request func(i int) error) (took []time.Duration, cpu time.Duration, err error) {
 	before, err := b.apiServerCPU()
 	if err != nil {
