@@ -235,6 +235,8 @@ func decideRestore(t txn.Transaction, r record.Record, n *nodeview.Node, policy 
 		return decideSave(t, r, n, policy)
 	case n == nil || n.UID != t.UID:
 		return nothing("that incarnation is gone")
+	case n.UID == r.Source && r.Restored.UID != "" && r.Restored.UID != n.UID:
+		return nothing("an incarnation after this one has its labels already") // the Node was read before that
 	case isSourceOrRestored(r, n.UID):
 		return decideWithheld(r, n, policy)
 	case n.Marker == r.Revision.String():

@@ -43,6 +43,15 @@ func returned(uid types.UID) txn.Transaction {
 	return txn.Transaction{Type: txn.Added, Node: "node-1", UID: uid, Revision: revision.MustParse("200"), Labels: set{}, FoundsRecord: true}
 }
 
+// A processor reads a Node, and its record only after the next incarnation has the labels.
+func TestNodeReadBeforeTheNextRestoreDoesNotIdentifyTheMachine(t *testing.T) {
+	r := trusted(record.Identity{UID: "b", Identity: machineB})
+	r.Ended, r.Restored = false, record.Restoration{UID: "b", Revision: revision.MustParse("200")}
+	n := &nodeview.Node{UID: "a", Revision: revision.MustParse("90"), Labels: r.Labels, Identity: machineA, IsWhole: true}
+	d := preserve.Decide(txn.Transaction{Type: txn.Added, Node: "node-1", UID: "a", Revision: revision.MustParse("90")}, r, n, replaceAll)
+	assert.Equal(t, preserve.Nothing, d.Action, d.Reason)
+}
+
 // do executes a decision like an API server without admission plugins.
 func do(d preserve.Decision, r *record.Record, n *nodeview.Node) (*record.Record, *nodeview.Node) {
 	switch d.Action {
