@@ -66,14 +66,50 @@ func restoredFrom(n *nodeview.Node) revision.Revision {
 }
 
 // editedSince returns the keys that users have set or removed on a Node since it was created. t is
-// a former state of it: what differs was edited, even if managedFields do not show that. An
-// annotation that t does not have proves nothing, as its watcher may not keep annotations. Neither
-// does a taint, whose setter is unknown, or which agents have set.
+// a former state of it, see [WithQueuedEdits]: what differs was edited, even if managedFields do not show
+// that. An annotation that t does not have proves nothing, as its watcher may not keep annotations.
+// Neither does a taint, whose setter is unknown, or which agents have set.
 func editedSince(t txn.Transaction, n *nodeview.Node, policy labels.Policy) labels.Keys {
 	if n.IsRestored() && n.Marker != t.Marker {
 		return n.Edited // what else differs may be from the restore that set the marker since
 	}
-	return n.Edited.Join(editedBetween(sideOf(t), n).Where(policy.Has))
+	queued := t.Edited.Without(n.Machine).Without(n.Unclear)
+	return n.Edited.Join(queued.Join(editedBetween(sideOf(t), sideOfNode(n), n.Labels)).Where(policy.Has))
+}
+
+// WithQueuedEdits returns the transactions of a node, oldest first, in which each but an end has the
+// keys that users have edited on its incarnation, as the states in the queue show one by one. The live
+// Node does not show what they have set and removed again.
+func WithQueuedEdits(queue []txn.Transaction) []txn.Transaction {
+	type life struct {
+		latest txn.Transaction
+		edited labels.Keys
+	}
+	lives := map[types.UID]life{}
+	for _, t := range queue {
+		l := life{latest: t}
+		if former, isKnown := lives[t.UID]; isKnown && t.Ahead == former.latest.Ahead {
+			l.edited = editedByStates(former.edited, former.latest, t)
+		}
+		if t.Type != txn.Deleted {
+			lives[t.UID] = l
+		}
+	}
+	for i, t := range queue {
+		if t.Type != txn.Deleted {
+			queue[i].Edited = lives[t.UID].edited
+		}
+	}
+	return queue
+}
+
+// editedByStates is [EditedSince] for two transactions.
+func editedByStates(edited labels.Keys, before, after txn.Transaction) labels.Keys {
+	if after.Restored && after.Marker != before.Marker {
+		return ""
+	}
+	edited = edited.Join(editedBetween(sideOf(before), sideOf(after), after.Labels))
+	return edited.Without(after.Machine).Without(after.Unclear)
 }
 
 // EditedSince returns the keys that users have edited on a Node by its later state, given those that
@@ -84,16 +120,15 @@ func EditedSince(edited labels.Keys, before, after *nodeview.Node) labels.Keys {
 		return ""
 	}
 	if !maps.Equal(before.Labels, after.Labels) {
-		edited = edited.Union(editedBetween(labels.Side{Labels: before.Labels, Machine: before.Machine, Unclear: before.Unclear}, after).Bounded())
+		edited = edited.Union(editedBetween(labels.Side{Labels: before.Labels, Machine: before.Machine, Unclear: before.Unclear}, sideOfNode(after), after.Labels).Bounded())
 	}
 	return edited.Without(after.Machine).Without(after.Unclear)
 }
 
-// editedBetween returns the keys that users have edited between two states of a Node. The set may be
-// larger than [labels.MaxKeysBytes].
-func editedBetween(before labels.Side, n *nodeview.Node) labels.Keys {
+// editedBetween returns the keys that users have edited between two states of a Node, of which the later
+// one has all those labels, and its own in after. The set may be larger than [labels.MaxKeysBytes].
+func editedBetween(before, after labels.Side, all map[string]string) labels.Keys {
 	byUsers := func(of labels.Side, key string) bool { return !of.Machine.Has(key) && !of.Unclear.Has(key) }
-	after := sideOfNode(n)
 	return labels.AllKeysOf(func(yield func(string) bool) {
 		for key, value := range after.Labels {
 			former, wasThere := before.Labels[key]
@@ -103,7 +138,7 @@ func editedBetween(before labels.Side, n *nodeview.Node) labels.Keys {
 			}
 		}
 		for key := range before.Labels {
-			if _, isThere := n.Labels[key]; !isThere && byUsers(before, key) && !yield(key) {
+			if _, isThere := all[key]; !isThere && byUsers(before, key) && !yield(key) {
 				return
 			}
 		}

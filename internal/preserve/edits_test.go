@@ -1,6 +1,7 @@
 package preserve_test
 
 import (
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -43,6 +44,50 @@ func TestRestoreKeepsEarlierEdits(t *testing.T) {
 			}
 			n := &nodeview.Node{UID: "stranger", Revision: revision.MustParse("300"), Labels: tc.is, Marker: "90", Ownership: agents.Ownership{Machine: "zone", Edited: tc.edited}}
 			d := preserve.Decide(added, saved(), n, replaceAll)
+			require.Equal(t, preserve.Restore, d.Action, d.Reason)
+			assert.Equal(t, tc.want, d.Labels)
+		})
+	}
+}
+
+// What users have set and removed again before a restore stays away, although the live Node does not show
+// that.
+func TestRestoreKeepsRemovalsThatTheQueueShows(t *testing.T) {
+	bare, labelled := set{"zone": "b"}, set{"zone": "b", "team": "green"}
+	for name, tc := range map[string]struct {
+		states []set
+		change func(states []txn.Transaction)
+		want   set
+	}{
+		"removed again":           {states: []set{bare, labelled, bare}, want: set{"rack": "r7", "zone": "b"}},
+		"set and removed earlier": {states: []set{bare, labelled, bare, {"zone": "b", "x": "y"}, bare}, want: set{"rack": "r7", "zone": "b"}},
+		"set by an agent": {states: []set{bare, labelled, bare}, want: set{"rack": "r7", "team": "blue", "zone": "b"}, change: func(states []txn.Transaction) {
+			states[1].Machine = "team"
+		}},
+		"set by an unknown manager": {states: []set{bare, labelled, bare}, want: set{"rack": "r7", "team": "blue", "zone": "b"}, change: func(states []txn.Transaction) {
+			states[1].Unclear = "team"
+		}},
+		"taken over by an agent": {states: []set{bare, labelled, bare}, want: set{"rack": "r7", "team": "blue", "zone": "b"}, change: func(states []txn.Transaction) {
+			states[2].Labels, states[2].Machine = set{"zone": "b", "team": "agent's"}, "team"
+		}},
+		"undone with etcd": {states: []set{bare, labelled, bare}, want: set{"rack": "r7", "team": "blue", "zone": "b"}, change: func(states []txn.Transaction) {
+			states[1].Ahead = true
+		}},
+		"restored in between": {states: []set{bare, labelled, bare}, want: set{"rack": "r7", "team": "blue", "zone": "b"}, change: func(states []txn.Transaction) {
+			states[2].Restored, states[2].Marker = true, "90"
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var queue []txn.Transaction
+			for i, own := range tc.states {
+				queue = append(queue, of(txn.Updated, event("stranger", strconv.Itoa(250+i), "", own)))
+			}
+			queue[0].Type = txn.Added
+			if tc.change != nil {
+				tc.change(queue)
+			}
+			n := &nodeview.Node{UID: "stranger", Revision: revision.MustParse("300"), Labels: bare, Ownership: agents.Ownership{Machine: "zone"}}
+			d := preserve.Decide(preserve.WithQueuedEdits(queue)[0], saved(), n, replaceAll)
 			require.Equal(t, preserve.Restore, d.Action, d.Reason)
 			assert.Equal(t, tc.want, d.Labels)
 		})

@@ -38,11 +38,12 @@ func (p *Processor) drain(ctx context.Context, node string) (applied int, err er
 		case len(done) >= maxBatch:
 			return applied, job.ErrTurnOver
 		}
-		batch = batch[:min(len(batch), maxBatch-len(done))]
 		transactions := make([]txn.Transaction, len(batch))
 		for i := range batch {
 			transactions[i] = batch[i].Transaction
 		}
+		batch = batch[:min(len(batch), maxBatch-len(done))]
+		transactions = preserve.WithQueuedEdits(transactions)[:len(batch)]
 		settled, err := p.Applier.Apply(ctx, transactions, func(ctx context.Context, saved []txn.Transaction) error {
 			return p.confirm(ctx, batch, saved, done)
 		})
@@ -62,18 +63,15 @@ func (p *Processor) drain(ctx context.Context, node string) (applied int, err er
 	}
 }
 
-// next returns the pending transactions that are not done, at most maxBatch of them.
+// next returns the pending transactions that are not done.
 func next(pending []queue.Queued, done map[types.UID]bool) []queue.Queued {
-	batch := make([]queue.Queued, 0, min(len(pending), maxBatch))
+	left := make([]queue.Queued, 0, len(pending))
 	for _, t := range pending {
-		if len(batch) == maxBatch {
-			break
-		}
 		if !done[t.ObjectUID] {
-			batch = append(batch, t)
+			left = append(left, t)
 		}
 	}
-	return batch
+	return left
 }
 
 // confirm is the check before a plan is executed. It reads each transaction of the batch that the

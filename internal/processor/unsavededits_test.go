@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/internal/faults"
+	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
@@ -53,4 +54,22 @@ func TestRemovalBeforeARestoreThatTwoProcessesSee(t *testing.T) {
 			assert.Equal(t, set{"team": "blue", "ticket": "1"}, c.record(t, node).Labels)
 		})
 	}
+}
+
+// A person sets a saved label on a returned Node and removes it again, while no processor runs.
+func TestLabelThatWasSetAndRemovedBeforeTheRestoreStaysAway(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	n, added := c.returned(t, set{"new": "n"}, lastLife)
+	states := []txn.Transaction{added}
+	c.edit(t.Context(), t, n, func(n *corev1.Node) { n.Labels["rack"] = "r8" })
+	states = append(states, seen(txn.Updated, n))
+	c.edit(t.Context(), t, n, func(n *corev1.Node) { delete(n.Labels, "rack") })
+	states = append(states, seen(txn.Updated, n))
+	c.put(t, states...)
+	c.process(t, setup{})
+	c.waitApplied(t, n.Name)
+	got := c.node(t, n.Name)
+	assert.Equal(t, lastLife.Revision.String(), got.Labels[labels.Marker], "the Node is restored")
+	assert.NotContains(t, got.Labels, "rack")
 }

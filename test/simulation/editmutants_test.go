@@ -17,6 +17,7 @@ var editMutants = map[string]mutant{
 		live.Edited = ""
 		return live, saved
 	}).among(editedEarly),
+	"edits: what was set and removed before a restore comes back": mutant{skipsQueuedEdits: true}.among(editedEarly),
 	"edits: those of a node that ends before its restore are lost": savingEdits(func(record.Record, preserve.Decision) preserve.Decision {
 		return nothing
 	}),

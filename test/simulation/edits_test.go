@@ -114,11 +114,14 @@ func (w *world) edited(sides []labels.Side, incarnation int, must, may labels.Ke
 // labels. If changes may be lost, they must if its end was stored before the next one's addition.
 func (g *ghost) mustSaveEdits(w *world, incarnation, next int) bool {
 	l, rv := g.by[incarnation], number(w.lastOf(incarnation).Revision.String())
-	if l.isLoose || g.by[g.owner].isLoose || rv <= g.forgot {
+	if l.isLoose || l.isPassed || g.by[g.owner].isLoose || rv <= g.forgot {
 		return false
 	}
 	if g.strict && !g.admits {
 		return true
+	}
+	if g.ending.incarnation == next && l.endedAt > g.ending.at { // the processor has not read that
+		return false
 	}
 	return !g.renews && l.endedAt > 0 && (next == len(g.by) || l.endedAt < g.by[next].addedAt)
 }
@@ -181,10 +184,20 @@ func appendSides(sides []labels.Side, more ...labels.Side) []labels.Side {
 	return sides
 }
 
-// passed must be called when edits of a later incarnation are saved. An edit during the release of this
-// one that only processors saw, and that is not stored yet, may be lost then.
-func (l *life) passed() {
-	if l.released > 0 && !l.isEnded {
+// foldsEdits must be called when what users have edited on incarnations since a source is saved, up to
+// the end of the last one. What only other processors saw of the incarnations before, and have not
+// stored yet, may be lost then: edits of one that never had its labels, and an edit during the release
+// of the source.
+func (g *ghost) foldsEdits(w *world, source int, end event) {
+	for i := source + 1; i < end.incarnation; i++ {
+		rv := number(w.lastOf(i).Revision.String())
+		isHeard := slices.ContainsFunc(g.heard, func(e event) bool { return e.isDelete && e.incarnation == i })
+		if l := &g.by[i]; !l.isEnded && !isHeard && rv > g.folded {
+			l.isPassed = true
+		}
+	}
+	g.folded = max(g.folded, end.rv)
+	if l := &g.by[source]; l.released > 0 && !l.isEnded {
 		l.stored, l.mayLackEdit = min(l.stored, l.released), true
 	}
 }
@@ -194,8 +207,7 @@ func (l *life) passed() {
 func (g *ghost) notesEnd(w *world, r record.Record) {
 	for _, e := range w.events {
 		if e.rv == number(r.Restored.Revision.String()) && e.incarnation > incarnationOf(r.Restored.UID) {
-			g.folded = max(g.folded, e.rv)
-			g.by[incarnationOf(r.Restored.UID)].passed()
+			g.foldsEdits(w, incarnationOf(r.Restored.UID), e)
 		}
 	}
 }
@@ -211,8 +223,7 @@ func (g *ghost) savesEdits(w *world, e event, r record.Record) bool {
 	}) {
 		return false
 	}
-	g.folded = max(g.folded, e.rv)
-	g.by[source].passed()
+	g.foldsEdits(w, source, e)
 	if g.owner != source && r.Restored.UID == "" {
 		l := &g.by[g.owner]
 		l.owns, l.restored, g.owner = 0, 0, source

@@ -56,10 +56,12 @@ type ghost struct {
 	guardsUnsure bool // a record was removed, or a change left no trace
 	guards       [trustIndex + 1]guard
 
-	folded int    // the revision of the latest end whose edits are saved
-	forgot int    // events up to this revision do not count, since the record was removed
-	ending ending // set while a processor saves the end of a Node
-	by     []life // the incarnations, starting at index 1
+	folded  int               // the revision of the latest end whose edits are saved
+	forgot  int               // events up to this revision do not count, since the record was removed
+	ending  ending            // set while a processor saves the end of a Node
+	heard   []event           // what the processor that writes has seen of the Node since it started
+	applied []txn.Transaction // those that the processor which restores applies
+	by      []life            // the incarnations, starting at index 1
 }
 
 // life is the ghost's state of one incarnation. All numbers are resourceVersions; 0 means not yet.
@@ -81,6 +83,7 @@ type life struct {
 
 	released    int  // the state that was saved when it was released, if users edited it in that moment
 	mayLackEdit bool // that edit may be lost
+	isPassed    bool // its edits may be lost: those of a later one were saved first
 
 	addedAt, endedAt int // when its addition, and its end with its edits, were first stored
 
@@ -88,13 +91,13 @@ type life struct {
 }
 
 // ending is what a processor can know about earlier incarnations when it saves the end of a Node:
-// the stored state of the owner when the processor read the queue. The zero value means that no end
-// is being saved.
-type ending struct{ incarnation, owner, stored int }
+// the stored state of the owner when the processor read the queue, and the revision then. The zero value
+// means that no end is being saved.
+type ending struct{ incarnation, owner, stored, at int }
 
 // endingOf returns the ending of a processor that reads the queue now.
-func (g *ghost) endingOf(uid types.UID) ending {
-	return ending{incarnationOf(uid), g.owner, g.by[g.owner].stored}
+func (g *ghost) endingOf(w *world, uid types.UID) ending {
+	return ending{incarnationOf(uid), g.owner, g.by[g.owner].stored, w.rv}
 }
 
 func (g *ghost) reset(s *settings) {
@@ -194,11 +197,14 @@ func (g *ghost) gives(w *world, next int, lives []labels.Side, given map[string]
 	}
 }
 
-// livesOf returns what a restore may start from. What managedFields show as edited must stay; what
-// else users have changed since the Node was created may.
+// livesOf returns what a restore may start from. What managedFields or the queue show as edited must
+// stay; what else users have changed since the Node was created may.
 func (w *world) livesOf(read *nodeview.Node) []labels.Side {
 	live := cameWith(read)
 	live.Edited = read.Edited
+	if w.ghost.showsEdit(read.UID, w.personKey) {
+		live.Edited = live.Edited.Union(labels.Keys(w.personKey))
+	}
 	if w.applier.isOn && w.appliedAt(read).isInherited { // it was given back
 		live.Edited = live.Edited.Without(labels.Keys(w.personKey))
 	}
@@ -213,6 +219,26 @@ func (w *world) livesOf(read *nodeview.Node) []labels.Side {
 		}
 	}
 	return lives
+}
+
+// showsEdit reports whether users have edited a key of an incarnation by the transactions that a
+// processor applies.
+func (g *ghost) showsEdit(uid types.UID, key string) (isEdited bool) {
+	var former string
+	var wasThere, isLater bool
+	for _, t := range g.applied {
+		if t.UID != uid {
+			continue
+		}
+		if t.Ahead || t.Restored || t.IsRequest() || t.Machine.Has(key) || t.Unclear.Has(key) {
+			return false
+		}
+		value, isThere := t.Labels[key]
+		isChanged := wasThere != isThere && (wasThere || labels.IsLabel(key)) || wasThere && isThere && former != value
+		isEdited = isEdited || isLater && isChanged
+		former, wasThere, isLater = value, isThere, true
+	}
+	return isEdited
 }
 
 // hasChanged reports whether a key of an incarnation has changed since its creation.

@@ -29,7 +29,7 @@ type mutant struct {
 	dropsOnCache, restoresFromCache, recordFirst, removesFirst, removesByName, newestFirst bool
 	patchesBlindly, savesBlindly, notesNothing, savesThenReads, seesParts                  bool
 	patchesOverMarkers, patchesUnderTaints, neverRechecks                                  bool
-	knowsOneHistory, ignoresEarlier                                                        bool
+	knowsOneHistory, ignoresEarlier, skipsQueuedEdits                                      bool
 	// admit gets the answer of the webhook.
 	admit func(r record.Record, req preserve.Request, answer preserve.Admission) preserve.Admission
 	// plan gets the real plan.

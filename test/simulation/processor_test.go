@@ -34,6 +34,7 @@ type processorActor struct {
 	record   *storedRecord
 	node     *nodeview.Node
 	position int // the index of the next event of the Node
+	start    int // that when it started
 
 	edits    preserve.Edits
 	isEdited bool              // the Node was edited while it was being deleted
@@ -57,7 +58,7 @@ type processorActor struct {
 func (a *processorActor) down() {
 	a.done, a.late, a.isIdle, a.removals = a.done[:0], a.late[:0], false, 0
 	a.edits = preserve.Edits{}
-	a.position, a.read = 0, 0
+	a.position, a.start, a.read = 0, 0, 0
 	a.ending = ending{}
 	a.broken = breaks{}
 }
@@ -67,7 +68,7 @@ func (a *processorActor) run() {
 	a.applier = &apply.Applier{Nodes: a, Records: recordsOf{a}, Policy: policy, Observer: a, Plan: a.mutantPlan()}
 	a.queue, a.record, a.node = a.mutantQueue(a.world.queue), a.world.record, a.world.node
 	a.list()
-	a.position = len(a.world.events)
+	a.position, a.start = len(a.world.events), len(a.world.events)
 	a.isEdited = a.node != nil && a.node.IsDeleting()
 	for {
 		a.pause()
@@ -148,6 +149,9 @@ func (a *processorActor) drain(batch []*storedTxn) {
 		if a.mutant.removesFirst {
 			a.remove(t)
 		}
+	}
+	if !a.mutant.skipsQueuedEdits {
+		transactions = preserve.WithQueuedEdits(transactions)
 	}
 	a.began = a.world.removals
 	settled, _ := a.apply(transactions)
@@ -278,6 +282,7 @@ func (a *processorActor) Relabel(_ context.Context, read *nodeview.Node, to node
 	if to.Marker == "" && read.Gated && maps.Equal(read.Labels, to.Labels) { // a mutant restores labels without the marker
 		return a.open(a.mutantRead(read, wanted), wanted)
 	}
+	a.world.ghost.applied = a.broken.transactions
 	if !a.world.restore(a.mutantRead(read, wanted), wanted, a.read, a.isOvertaken()) {
 		return nil, nodes.ErrStale
 	}
@@ -356,7 +361,7 @@ func (a recordsOf) Write(_ context.Context, read records.Stored, next record.Rec
 	if a.mutant.savesBlindly {
 		read = a.world.record.stored()
 	}
-	a.world.ghost.ending = a.ending
+	a.world.ghost.ending, a.world.ghost.heard = a.ending, a.world.events[a.start:a.position]
 	if !a.world.writeRecord(read.Object, next) {
 		return records.Stored{}, records.ErrStale
 	}
@@ -436,7 +441,7 @@ func (a *processorActor) saveEnd(end txn.Transaction) bool {
 	queue := a.queue
 	if !preserve.NotesEnding(end, r) && !a.mutant.overtakesQueue {
 		a.pause()
-		a.ending = a.world.ghost.endingOf(end.UID)
+		a.ending = a.world.ghost.endingOf(a.world, end.UID)
 		queue = a.world.queue
 	}
 	queue = a.earlierFirst(queue, func(t *storedTxn) bool { return t.Revision.After(rev(a.world.rv)) })
