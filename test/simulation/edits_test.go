@@ -30,7 +30,7 @@ func (g *ghost) putsEdits(w *world, t txn.Transaction) {
 	switch {
 	case t.Type == txn.Added:
 		l.addedAt = cmp.Or(l.addedAt, w.rv)
-	case t.Type == txn.Deleted && t.Edited != "" && l.endedAt == 0 && !g.isLate(t.UID, number(t.Revision.String())):
+	case t.Type == txn.Deleted && t.Edited != "" && !l.isEnded && !g.isLate(t.UID, number(t.Revision.String())):
 		l.endedAt, l.edited = w.rv, t.Edited
 	}
 }

@@ -369,6 +369,9 @@ func (g *ghost) restored(w *world) {
 		return // it already owned its labels except the trust label or a guarded one
 	}
 	g.by[w.incarnation].restored, g.by[w.incarnation].asked = w.rv, nil
+	if r := w.record; r.hasLabels() && number(r.Revision.String()) == g.folded && number(w.node.Marker) < g.folded {
+		return // from before edits that are saved by now: it is not noted, and is done again
+	}
 	if g.strict && !g.by[g.owner].isLoose { // the end of a loose owner may be stored again, later than the remaining record
 		g.becomesOwner(w.incarnation, w.rv)
 		w.applier.inherits(w, w.incarnation)

@@ -534,8 +534,8 @@ func (w *world) put(t txn.Transaction) (other *storedTxn) {
 	if w.isMalformed(t.Revision) {
 		return &storedTxn{}
 	}
-	w.ghost.puts(t)
 	w.ghost.putsEdits(w, t)
+	w.ghost.puts(t)
 	w.ghost.recordsRemoval(w, t)
 	w.nextRV()
 	w.puts++
