@@ -151,7 +151,7 @@ func (a *processorActor) drain(batch []*storedTxn) {
 		}
 	}
 	if !a.mutant.skipsQueuedEdits {
-		transactions = preserve.WithQueuedEdits(transactions)
+		preserve.NoteQueuedEdits(transactions)
 	}
 	a.began = a.world.removals
 	settled, _ := a.apply(transactions)
