@@ -75,6 +75,9 @@ func identify(next *record.Record, uid types.UID, r *record.Record, n *nodeview.
 	if len(saved) == 0 {
 		return
 	}
+	if n != nil && n.Identity.IsZero() && next.Revision.After(n.Revision) {
+		n = nil // it was read before it had these labels
+	}
 	id := identityOf(uid, r, n)
 	isLive := n != nil && n.UID == uid && n.IsWhole
 	if r != nil {

@@ -43,6 +43,17 @@ func returned(uid types.UID) txn.Transaction {
 	return txn.Transaction{Type: txn.Added, Node: "node-1", UID: uid, Revision: revision.MustParse("200"), Labels: set{}, FoundsRecord: true}
 }
 
+// A processor reads a Node that has reported no machine yet, and its record only after that of a later
+// state, when the Node had reported its machine and was trusted.
+func TestNodeReadBeforeItWasTrustedDoesNotIdentifyTheMachine(t *testing.T) {
+	r := with(trusted(record.Identity{}), func(r *record.Record) { r.Ended = false })
+	n := &nodeview.Node{UID: "a", Revision: revision.MustParse("90"), Labels: set{"rack": "r1"}, Identity: silent, IsWhole: true}
+	added := txn.Transaction{Type: txn.Added, Node: "node-1", UID: "a", Revision: revision.MustParse("90"), Labels: n.Labels, FoundsRecord: true}
+	assert.Equal(t, preserve.Nothing, preserve.Decide(added, r, n, replaceAll).Action)
+	n.Revision = r.Revision
+	assert.Equal(t, preserve.Save, preserve.Decide(added, r, n, replaceAll).Action, "now it is known that the machine reports nothing")
+}
+
 // A processor reads a Node, and its record only after the next incarnation has the labels.
 func TestNodeReadBeforeTheNextRestoreDoesNotIdentifyTheMachine(t *testing.T) {
 	r := trusted(record.Identity{UID: "b", Identity: machineB})
