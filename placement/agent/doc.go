@@ -13,8 +13,8 @@
 //	  annotations:
 //	    placement.nodekeeper.dev/zone: a
 //	    placement.nodekeeper.dev/capacity: "50"
-//	    placement.nodekeeper.dev/acknowledged: '{"incarnation":"41f0…/7c1e09b2","generation":43,…}'
-//	spec: {holderIdentity: 41f0…/7c1e09b2, leaseDurationSeconds: 15}
+//	    placement.nodekeeper.dev/acknowledged: '{"incarnation":"41f0…/7c1e09b2-15s","generation":43,…}'
+//	spec: {holderIdentity: 41f0…/7c1e09b2-15s, leaseDurationSeconds: 15}
 //
 // All Workers are canceled when the Lease has not been renewed for the renew deadline, which is two
 // thirds of the lease duration. No other pod gets their work before twice the lease duration.
