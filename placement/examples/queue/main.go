@@ -48,7 +48,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	flags := flag.NewFlagSet("queue "+args[0], flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	url := flags.String("url", "http://127.0.0.1:8080", "`URL` of the queue")
+	c := &client{}
+	if args[0] != "serve" {
+		flags.StringVar(&c.url, "url", "http://127.0.0.1:8080", "`URL` of the queue")
+	}
 	var command func() error
 	switch args[0] {
 	case "serve":
@@ -57,14 +60,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		command = func() error { return serve(ctx, *listen, *dir, stderr) }
 	case "work":
 		took := flags.Duration("work", 0, "how long the work on a message takes")
-		command = func() error { return work(ctx, &client{url: *url}, *took, stdout) }
+		command = func() error { return work(ctx, c, *took, stdout) }
 	case "add":
 		partitions := flags.Int("partitions", 1, "`number` of partitions, which get the messages in turn")
 		count := flags.Int("count", 1, "`number` of messages")
-		command = func() error { return add(ctx, &client{url: *url}, flags.Arg(0), *partitions, *count) }
+		command = func() error { return add(ctx, c, flags.Arg(0), *partitions, *count) }
 	case "check":
 		wait := flags.Duration("wait", 0, "how long to wait until all messages are done; 0: do not wait, and accept that some are not")
-		command = func() error { return awaitCheck(ctx, &client{url: *url}, *wait, stdout) }
+		command = func() error { return awaitCheck(ctx, c, *wait, stdout) }
 	case "-h", "-help", "--help", "help":
 		_, err := io.WriteString(stderr, usage)
 		return err //nolint:wrapcheck // of the standard error output
