@@ -284,8 +284,8 @@ shard-demo: build controlplane ## show the sharder at work against a real API se
 	go run ./sharding/demo
 
 .PHONY: placement-demo
-placement-demo: build controlplane ## show placement at work against a real API server: a queue whose workers die and leave
-	go run ./placement/demo
+placement-demo: build controlplane ## show placement at work against a real API server: a queue whose workers die and leave; KEEP=1 leaves it running
+	go run ./placement/demo $(if $(filter 1,$(KEEP)),-keep)
 
 ##### Check
 
