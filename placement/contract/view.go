@@ -105,14 +105,18 @@ func (v *View) Acknowledged(uid types.UID, share *placement.Placement) bool {
 	return true
 }
 
-// Working returns the indexes of a share that its incarnation works on. It is empty unless all of
-// the share is acknowledged.
+// Working returns the indexes of a share that its incarnation works on. Others may still wait for a
+// pod that hands them over.
 func (v *View) Working(uid types.UID, share *placement.Placement) schedule.Set {
 	set, err := share.Set()
-	if err != nil || !v.Acknowledged(uid, share) || v.Ack.Fails(uid) {
+	e := v.entryOf(uid, share.Incarnation, share.Since)
+	if err != nil || e == nil || v.Ack.Fails(uid) {
 		return nil
 	}
-	return slices.DeleteFunc(set, func(index int32) bool { return v.Ack.Stops(uid, index) })
+	return slices.DeleteFunc(set, func(index int32) bool {
+		_, listed := e.Lists(index)
+		return !listed || v.Ack.Stops(uid, index)
+	})
 }
 
 // isAhead reports whether the incarnation has acknowledged a generation that its contract has not

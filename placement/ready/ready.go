@@ -125,14 +125,14 @@ func summarize(in *Input) *summary {
 			continue
 		}
 		working := pod.View.Working(in.UID, share)
-		s.check(share, pod, len(working) > 0)
+		s.check(share, pod, len(working) > 0 && len(working) == len(set))
 		s.working += int32(len(working.Below(in.Wanted))) //nolint:gosec // at most Wanted
 	}
 	s.homeless = in.Wanted - int32(len(owned)) //nolint:gosec // at most Wanted
 	return s
 }
 
-// check records why the share of a pod is not complete yet. If some of it is worked on, it is
+// check records why the share of a pod is not complete yet. If all of it is worked on, it is
 // acknowledged.
 func (s *summary) check(share *placement.Placement, pod Pod, works bool) {
 	v := pod.View

@@ -122,7 +122,7 @@ func TestReady(t *testing.T) {
 		},
 		"an index is missing": {
 			change:    func(_ *ready.Input, p pods) { delete(p["A"].View.Contract.Entries[0].Replicas, 1) },
-			scheduled: ready.Placed, acknowledged: ready.NotAcknowledged, ready: ready.NotAcknowledged, status: "False", working: 1,
+			scheduled: ready.Placed, acknowledged: ready.NotAcknowledged, ready: ready.NotAcknowledged, status: "False", working: 2,
 			message: "1 of 2 pods: worker-0 at 5 of 5",
 		},
 		"a worker does not stop": {
