@@ -115,6 +115,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		"names":          func(o *Options) { o.Pool = "a/b" },
 		"capacity":       func(o *Options) { o.Capacity = -1 },
 		"lease duration": func(o *Options) { o.LeaseDuration = 1500 * time.Millisecond },
+		"OnLostLease":    func(o *Options) { o.OnLostLease = 2 },
 	} {
 		bad := good
 		change(&bad)

@@ -83,8 +83,12 @@ type dataPlane struct {
 // program has acknowledged that without stopping anything. Without an answer, it waits until the
 // program must have stopped by the age of the file.
 //
-// RunFiles returns an error, too, if it cannot write in dir, or another RunFiles uses it.
+// RunFiles returns an error, too, if it cannot write in dir, another RunFiles uses it, or
+// Options.OnLostLease is [Keep]: the program decides what to do when the file is old, not the agent.
 func RunFiles(ctx context.Context, cfg *rest.Config, o Options, dir string) error {
+	if o.OnLostLease != Stop {
+		return errors.New("OnLostLease must be Stop: a data plane stops by the age of its file")
+	}
 	a, err := newAgent(cfg, o)
 	if err != nil {
 		return err

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"k8s.io/client-go/rest"
 
 	"nodekeeper.dev/placement/contract"
 	"nodekeeper.dev/placement/schedule"
@@ -96,6 +97,13 @@ func TestFileHasTheTimeOfTheRenewal(t *testing.T) {
 		d.give(2, 7)
 		assert.Zero(t, d.age())
 	})
+}
+
+// TestDataPlaneIsNotKept: it stops by the age of its file.
+func TestDataPlaneIsNotKept(t *testing.T) {
+	t.Parallel()
+	o := Options{Namespace: "n", Pool: "p", Pod: "w-0", PodUID: "u", OnLostLease: Keep}
+	require.ErrorContains(t, RunFiles(t.Context(), &rest.Config{}, o, t.TempDir()), "OnLostLease must be Stop")
 }
 
 func TestOnlyTheAcknowledgementOfTheFileCounts(t *testing.T) {

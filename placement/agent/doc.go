@@ -17,5 +17,6 @@
 //	spec: {holderIdentity: 41f0…/7c1e09b2-15s, leaseDurationSeconds: 15}
 //
 // All Workers are canceled when the Lease has not been renewed for the renew deadline, which is two
-// thirds of the lease duration. No other pod gets their work before twice the lease duration.
+// thirds of the lease duration. No other pod gets their work before twice the lease duration. Work
+// that may be done twice can go on instead: see [Keep].
 package agent

@@ -23,6 +23,8 @@ import (
 var (
 	// errLost means that the Lease does not name the incarnation any longer.
 	errLost = errors.New("the Lease was deleted, released or taken over")
+	// errLate means that the Lease was not renewed for the renew deadline.
+	errLate = errors.New("not renewed in time")
 	// errHeld means that another pod holds the Lease, or may hold it.
 	errHeld = errors.New("another pod of this name holds the Lease")
 	// errBusy means that work of a former incarnation may still run.
@@ -178,8 +180,8 @@ func (k *keeper) run(ctx context.Context) error {
 		}
 		next := k.options.renewPeriod()
 		if err := k.renew(ctx); err != nil {
-			if errors.Is(err, errLost) {
-				return err
+			if errors.Is(err, errLost) || k.options.OnLostLease == Keep && k.isLost(ctx) {
+				return errLost
 			}
 			if ctx.Err() == nil {
 				logr.FromContextOrDiscard(ctx).Info("Renewing the Lease failed, retrying", "error", err.Error())
@@ -239,6 +241,15 @@ func (k *keeper) read(ctx context.Context) error {
 	}
 	k.stored = stored
 	return nil
+}
+
+// isLost reports whether a read of the Lease shows that it does not name the incarnation any longer.
+// Workers that go on without renewals must not depend on an answer to a write, which may be refused
+// for other reasons, or time out.
+func (k *keeper) isLost(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, k.options.renewPeriod())
+	defer cancel()
+	return errors.Is(k.read(ctx), errLost)
 }
 
 // leave releases the Lease if it still names an incarnation of this pod, which has ended, because

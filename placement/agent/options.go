@@ -45,7 +45,29 @@ type Replica struct {
 	Payload json.RawMessage
 }
 
-// Options configures [Run]. Zone, Capacity, LeaseDuration and Renewed are optional.
+// OnLostLease is what happens to Workers whose pod cannot renew its Lease in time. It does not matter
+// for a Lease that was deleted, released or taken over: the agent then always stops all Workers as
+// soon as it learns of that, and joins the pool again.
+type OnLostLease int
+
+const (
+	// Stop stops all Workers when the Lease has not been renewed for the renew deadline. All that
+	// return in time have returned before another pod gets their work. It is the zero value.
+	Stop OnLostLease = iota
+	// Keep lets the Workers go on, for work that may be done twice at a time. As long as the agent
+	// cannot reach the API server, nothing stops them but the end of ctx. If the API server was
+	// away for all pods, and they renew their Leases within the lease duration after that, nothing
+	// was interrupted. If only this pod was cut off, other pods get its work after twice the lease
+	// duration, while the Workers of this pod still do it: until the agent reads that the Lease is
+	// not its own any longer, and for the time that they need to return. Where hand-overs are
+	// exclusive, those of other pods have higher epochs.
+	//
+	// A contract is followed all the while, so Workers stop, too, when a contract takes their work
+	// away. A process that is started while the API server is away does no work.
+	Keep
+)
+
+// Options configures [Run]. Zone, Capacity, LeaseDuration, OnLostLease and Renewed are optional.
 type Options struct {
 	// Namespace is the namespace of the pod, Pool the name of its pool.
 	Namespace, Pool string
@@ -58,13 +80,17 @@ type Options struct {
 	Capacity int32
 	// LeaseDuration is in whole seconds. If zero, it is [DefaultLeaseDuration].
 	LeaseDuration time.Duration
+	// OnLostLease is what happens to Workers when the Lease cannot be renewed in time. If zero, it is
+	// [Stop].
+	OnLostLease OnLostLease
 	// Renewed, if set, is called after each renewal of the Lease with the time until which Workers
-	// may run unless the Lease is renewed again. It is a time by CLOCK_BOOTTIME, which goes on while
-	// the machine is suspended. Renewed must not block.
+	// may run unless the Lease is renewed again; [Keep] does not change that time. It is a time by
+	// CLOCK_BOOTTIME, which goes on while the machine is suspended. Renewed must not block.
 	Renewed func(until time.Duration)
 }
 
-// RenewDeadline returns the time without a renewal after which all Workers are canceled.
+// RenewDeadline returns the time without a renewal after which all Workers are canceled, unless the
+// agent has [Keep].
 func RenewDeadline(leaseDuration time.Duration) time.Duration { return leaseDuration * 2 / renewals }
 
 // LostStopTime returns how long Workers may take to return when the Lease has not been renewed for
@@ -91,6 +117,8 @@ func (o Options) completed() (Options, error) {
 		return o, fmt.Errorf("the capacity %d is invalid: it must be 0 or more", o.Capacity)
 	case o.LeaseDuration < time.Second || o.LeaseDuration%time.Second != 0 || o.LeaseDuration > math.MaxInt32*time.Second:
 		return o, fmt.Errorf("the lease duration %s is invalid: it must be whole seconds", o.LeaseDuration)
+	case o.OnLostLease != Stop && o.OnLostLease != Keep:
+		return o, fmt.Errorf("OnLostLease %d is invalid: it must be Stop or Keep", o.OnLostLease)
 	}
 	return o, nil
 }

@@ -37,8 +37,9 @@ type agent struct {
 
 // Run keeps the Lease, follows the contract and runs Workers until ctx ends. It then stops all
 // Workers, releases the Lease and returns nil, also if it has lost the Lease or has not joined the
-// pool. If the Lease is lost, Run stops all Workers and joins the pool again. It returns an error if
-// an option is invalid or the Lease could not be released.
+// pool. If the Lease is lost, Run stops all Workers and joins the pool again; with [Keep], a Lease
+// that was not renewed in time is not lost. Run returns an error if an option is invalid or the
+// Lease could not be released.
 func Run(ctx context.Context, cfg *rest.Config, o Options, w Worker) error {
 	a, err := newAgent(cfg, o)
 	if err != nil {
@@ -159,8 +160,7 @@ func (t *term) run(ctx context.Context) {
 			t.lose(ctx, err)
 		case <-t.deadline.C:
 			if t.isOver() {
-				t.lose(ctx, nil)
-				cancel()
+				t.expire(ctx, cancel)
 			}
 		case sent := <-t.keeper.renewed:
 			t.extend(ctx, sent)
@@ -178,17 +178,24 @@ func (t *term) run(ctx context.Context) {
 	}
 }
 
-// lose ends the term. The reason is nil if the Lease was not renewed in time.
+// expire ends the term, and its loops, because the Lease was not renewed in time. With Keep, it does
+// not: the keeper goes on trying to renew the Lease, and reads whose it is.
+func (t *term) expire(ctx context.Context, cancel context.CancelFunc) {
+	if t.OnLostLease == Keep {
+		logr.FromContextOrDiscard(ctx).Info("The Lease was not renewed in time, all work goes on", "count", len(t.team.work()))
+		return
+	}
+	t.lose(ctx, errLate)
+	cancel()
+}
+
+// lose ends the term. The reason is nil if it ends already.
 func (t *term) lose(ctx context.Context, reason error) {
-	if t.lost {
+	if t.lost || reason == nil {
 		return
 	}
 	t.lost = true
-	text := "not renewed in time"
-	if reason != nil {
-		text = reason.Error()
-	}
-	logr.FromContextOrDiscard(ctx).Info("Lost the Lease, stopping all work", "reason", text, "count", len(t.team.work()))
+	logr.FromContextOrDiscard(ctx).Info("Lost the Lease, stopping all work", "reason", reason.Error(), "count", len(t.team.work()))
 }
 
 // read processes a version of the contract, and reports whether the term follows it from now on.

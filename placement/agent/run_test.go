@@ -26,6 +26,7 @@ type scene struct {
 	t         *testing.T
 	agent     *agent
 	away      atomic.Bool  // of the API server
+	refuses   atomic.Bool  // renewals of the Lease
 	suspended atomic.Int64 // for how long the machine was suspended
 	working   atomic.Int32
 	end       context.CancelFunc
@@ -92,6 +93,53 @@ func cutOff(t *testing.T, test func(*scene)) {
 		s.grant()
 		s.away.Store(true)
 		test(s)
+	})
+}
+
+// TestKeptWorkIsStoppedByAContract, and goes on until then, although the Lease is not renewed.
+func TestKeptWorkIsStoppedByAContract(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t, func(s *scene) {
+			s.agent.OnLostLease = Keep
+			s.PrependReactor("update", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+				return s.refuses.Load(), nil, errors.New("refused")
+			})
+		})
+		s.grant()
+		holder := s.holder()
+		s.refuses.Store(true)
+		s.suspended.Store(int64(time.Hour))
+		time.Sleep(time.Hour)
+		require.EqualValues(t, 1, s.working.Load())
+		cms := s.CoreV1().ConfigMaps("n")
+		cm, err := cms.Get(t.Context(), "w-0", metav1.GetOptions{})
+		require.NoError(t, err)
+		empty := contract.Contract{Incarnation: holder, Generation: 2}
+		cm.Data[contract.DataKey] = string(empty.Encode())
+		_, err = cms.Update(t.Context(), cm, metav1.UpdateOptions{})
+		require.NoError(t, err)
+		time.Sleep(time.Second)
+		assert.Zero(t, s.working.Load())
+		s.refuses.Store(false)
+		s.end()
+		require.NoError(t, <-s.ended)
+		assert.Empty(t, s.holder())
+	})
+}
+
+// TestKeptWorkEndsWithTheProgram, which fails if the API server does not answer.
+func TestKeptWorkEndsWithTheProgram(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t, func(s *scene) { s.agent.OnLostLease = Keep })
+		s.grant()
+		s.away.Store(true)
+		time.Sleep(time.Hour)
+		require.EqualValues(t, 1, s.working.Load())
+		s.end()
+		require.ErrorContains(t, <-s.ended, "releasing the Lease")
+		assert.Zero(t, s.working.Load())
 	})
 }
 
