@@ -7,7 +7,8 @@
 // while the old process still runs. Processes release their Leases, for good or to join again.
 // Workers fail to start or to stop. Contracts and Leases are deleted. Writes arrive late and in any
 // order, and responses are lost. Clock rates differ by up to 30 %. etcd is restored to an earlier
-// state while all programs run on.
+// state while all programs run on. In some schedules, agents keep their work when they cannot renew
+// their Leases.
 //
 // The decisions are the real ones, from packages schedule, contract and ready. The API server is in
 // memory, with resourceVersions, UIDs and preconditions. A ghost observes which incarnations

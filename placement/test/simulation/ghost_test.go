@@ -102,8 +102,11 @@ func (g *ghost) starts(s *simulation, p *process, u contract.Unit, epoch int64) 
 	if s.settings.overlap {
 		return // with overlap, the former owner may start late
 	}
-	defer g.checkAlone(s, p, u)
 	f := g.fence[g.called(u)]
+	if p.isLate() && epoch < f.epoch {
+		return // the target system refuses it
+	}
+	defer g.checkAlone(s, p, u)
 	if g.born[f.uid].order > g.born[u.UID].order && epoch < f.epoch {
 		return // the resource is deleted, and the target system refuses this epoch
 	}
@@ -114,13 +117,13 @@ func (g *ghost) starts(s *simulation, p *process, u contract.Unit, epoch int64) 
 }
 
 // checkAlone checks that no other process works on the same vreplica. It excludes processes that
-// were frozen past their deadline, because the target system refuses their lower epoch.
+// are late if the target system refuses their lower epoch.
 func (g *ghost) checkAlone(s *simulation, p *process, u contract.Unit) {
 	for _, other := range s.processes {
-		if other == p || !other.alive || other.frozen || other.thawing {
+		if other == p || !other.alive {
 			continue
 		}
-		if _, runs := other.running[u]; runs {
+		if w, runs := other.running[u]; runs && (!other.isLate() || w.Epoch >= p.running[u].Epoch) {
 			g.breaks(s.world, errBrokeW1, "%s and %s work on %s", p, other, unitText(u))
 		}
 	}
@@ -256,7 +259,7 @@ func (g *ghost) checkReady(s *simulation, r *resource) {
 		s.world.breaks(errBrokeW3, "%s is ready with %d of %d vreplicas", r.uid, count, r.wanted)
 	}
 	for _, p := range s.processes {
-		if !p.alive || p.frozen || p.thawing {
+		if !p.alive || p.isLate() {
 			continue
 		}
 		for u := range p.running {

@@ -31,7 +31,7 @@ type mutant struct {
 	startsEmpty, overcommits                                                    bool
 	anyContract, noRun, adoptsCached, adoptsBlindly, acksEarly, acksLate        bool
 	remakesLease, sameRun, releasesEarly, releasesBlindly                       bool
-	keepsVersions, goesBack, noTime, remembersEnds, forgetsAck                  bool
+	keepsVersions, goesBack, noTime, remembersEnds, forgetsAck, keepsLost       bool
 }
 
 var mutants = map[string]mutant{
@@ -208,6 +208,7 @@ var mutants = map[string]mutant{
 	"apply: releases the Lease before workers return":    {narrow: returning, releasesEarly: true},
 	"apply: releases the Lease without a precondition":   {narrow: returning, releasesBlindly: true},
 	"apply: renews without its acknowledgement":          {narrow: adopting, settles: true, forgetsAck: true},
+	"apply: keeps its work although its Lease is lost":   {narrow: keeping, keepsLost: true},
 	"ready: without acknowledgement": {readyView: func(v *contract.View, _ types.UID, incarnation string) {
 		v.Ack = contract.Ack{Incarnation: incarnation, Generation: v.Contract.Generation, Digest: v.Digest}
 	}},
@@ -326,6 +327,12 @@ func cutOff(s *settings) {
 	s.churn, s.faults, s.among, s.lateWrites = 2, 5, []int{5}, 0
 }
 
+// keeping makes agents go on while pods are cut off for long times, until all is calm.
+func keeping(s *settings) {
+	cutOff(s)
+	s.keeps, s.settles = true, true
+}
+
 // behind restarts leaders with old caches and makes reads fail.
 func behind(s *settings) {
 	exclusive(s)
@@ -398,7 +405,7 @@ var found = schedules.Recorded{
 	"decide: the former owner does not enter releasing":                      20,
 	"decide: the former owner does not enter releasing when there are fewer": 20,
 	"decide: the former owner does not enter releasing for the same pod":     8956,
-	"decide: the new owner stays in releasing":                               2286,
+	"decide: the new owner stays in releasing":                               2808,
 	"decide: the number does not grow":                                       123,
 	"decide: no precondition":                                                358,
 	"decide: the number does not follow the time":                            710,
@@ -406,7 +413,7 @@ var found = schedules.Recorded{
 	"decide: an incarnation that a Lease names again has ended":              1855,
 	"release: by a version that a restore has discarded":                     1745,
 	"release: without acknowledgement":                                       20,
-	"release: despite stopping":                                              9875,
+	"release: despite stopping":                                              11273,
 	"release: a missing pod has ended":                                       8956,
 	"release: a missing entry proves it":                                     99906,
 	"release: although the entry still lists it":                             239,
@@ -424,11 +431,12 @@ var found = schedules.Recorded{
 	"apply: adopts with a cached read and no floor":                          128567,
 	"apply: acknowledges before workers return":                              2062,
 	"apply: holds the acknowledgement for what is stuck":                     469,
-	"apply: adopts without renewing the Lease":                               2694,
+	"apply: adopts without renewing the Lease":                               13764,
 	"apply: returns with the run that it has released":                       6249,
 	"apply: releases the Lease before workers return":                        762223,
 	"apply: releases the Lease without a precondition":                       29668,
 	"apply: renews without its acknowledgement":                              211571,
+	"apply: keeps its work although its Lease is lost":                       23739,
 	"ready: without acknowledgement":                                         0,
 	"ready: ignores releasing":                                               20,
 	"ready: ignores since":                                                   8,

@@ -28,6 +28,7 @@ type process struct {
 	frozen  bool
 	thawing bool // it was frozen past its deadline, and its workers have not returned yet
 	cut     bool // it cannot reach the API server
+	lost    bool // it has seen that its Lease is not its own any longer
 	leaves  bool // it stops its workers and then releases its Lease, because its pod is terminating
 	returns bool // it does so without a reason, and joins again
 	former  string
@@ -55,7 +56,15 @@ func (p *process) clock() int { return p.world.now * p.rate / 10 }
 
 // isLost reports whether the process must consider its Lease lost.
 func (p *process) isLost() bool {
-	return p.incarnation == "" || p.clock()-p.renewed >= renewDeadline
+	return p.incarnation == "" || p.lost || p.isOverdue() && !p.settings.keeps
+}
+
+// isOverdue reports whether the process could not renew its Lease in time.
+func (p *process) isOverdue() bool { return p.clock()-p.renewed >= renewDeadline }
+
+// isLate reports whether the process may work on what has another owner by now.
+func (p *process) isLate() bool {
+	return p.frozen || p.thawing || p.settings.keeps && p.incarnation != "" && p.isOverdue()
 }
 
 // tick fires the timers of a process.
@@ -64,7 +73,7 @@ func (p *process) tick() {
 		return
 	}
 	p.cancel()
-	if p.clock()-p.renewed >= renewDeadline+stopTime {
+	if p.clock()-p.renewed >= renewDeadline+stopTime { // when it has seen that late, too
 		p.world.record("%s has lost its Lease, and all its workers have returned", p)
 		p.forget()
 	}
@@ -80,7 +89,7 @@ func (p *process) cancel() {
 func (p *process) forget() {
 	clear(p.running)
 	p.incarnation, p.lease, p.ack, p.contract, p.digest, p.last = "", nil, contract.Ack{}, contract.Contract{}, "", 0
-	p.thawing = false
+	p.thawing, p.lost = false, false
 }
 
 // crash ends the process. The container restarts.
@@ -100,7 +109,7 @@ func (p *process) next() {
 		if p.stepWorkers(); len(p.running) == 0 {
 			p.forget()
 		}
-	case p.clock()-p.renewed >= leaseDuration/3:
+	case p.clock()-p.renewed >= leaseDuration/3 && !p.followsFirst():
 		p.writeLease()
 	case p.leaves && (len(p.running) == 0 || p.mutant.releasesEarly && p.world.lease(p.name) == p.lease):
 		p.release()
@@ -109,6 +118,12 @@ func (p *process) next() {
 		p.stepWorkers()
 		p.acknowledge()
 	}
+}
+
+// followsFirst reports whether an agent that keeps its work follows its contract before it tries to
+// renew the Lease again.
+func (p *process) followsFirst() bool {
+	return p.isOverdue() && p.settings.keeps && p.choices.Next(2) == 1
 }
 
 // join acquires the Lease, or adopts the incarnation of the previous process of this pod.
@@ -219,8 +234,11 @@ func (p *process) writeLease() {
 	case now != nil && now != p.lease && now.holder == p.incarnation: // a response was lost
 		p.lease = now
 	case now != p.lease:
+		if p.mutant.keepsLost && p.settings.keeps {
+			return
+		}
 		p.world.record("%s sees that its Lease is taken or deleted", p)
-		p.renewed = started - renewDeadline
+		p.renewed, p.lost = started-renewDeadline, true
 		p.tick()
 		return
 	}

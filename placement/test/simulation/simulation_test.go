@@ -26,6 +26,7 @@ type settings struct {
 	restarts    int
 	restores    int
 	settles     bool
+	keeps       bool // agents go on when they cannot renew their Leases in time
 
 	// The following are changed only by narrow settings.
 	pods, resources int
@@ -49,6 +50,7 @@ func (s *settings) draw(c *schedules.Choices) {
 	s.settles = c.Next(4) != 3
 	s.pods, s.resources, s.churn, s.among = pods, resources, []int{0, 0, 4, 10}[c.Next(4)], nil
 	s.stale, s.returns = c.Next(4) == 3, false
+	s.keeps = c.Also(8) == 7
 }
 
 // simulation contains all actors. It is reused for consecutive runs.
@@ -90,7 +92,7 @@ func (s *simulation) reset(bytes []byte, tracks bool) {
 		s.mutant.narrow(&s.settings)
 	}
 	s.world.reset(tracks)
-	s.world.record("overlap %v, capacity %d", s.settings.overlap, s.settings.capacity)
+	s.world.record("overlap %v, capacity %d, keeps %v", s.settings.overlap, s.settings.capacity, s.settings.keeps)
 	s.processes = s.processes[:0]
 	for name := range s.settings.pods {
 		s.newPod(name)
@@ -257,7 +259,8 @@ func (s *simulation) replace(p *process) {
 	s.world.record("%s is replaced by %s", p, s.processes[len(s.processes)-1])
 }
 
-// thaw resumes a frozen process. Workers past their deadline end within the time that they have.
+// thaw resumes a frozen process. Workers past their deadline end within the time that they have,
+// unless the agent keeps them.
 func (p *process) thaw() {
 	if !p.frozen {
 		return
@@ -267,19 +270,16 @@ func (p *process) thaw() {
 	if p.incarnation == "" {
 		return
 	}
-	if !p.isLost() {
-		for u := range p.running {
-			if p.settings.overlap {
-				break
-			}
-			p.world.ghost.checkAlone(p.simulation, p, u)
-		}
-		return
+	if p.isLost() {
+		p.thawing, p.renewed = true, p.clock()-renewDeadline
+		p.cancel()
 	}
-	p.thawing, p.renewed = true, p.clock()-renewDeadline
-	p.cancel()
 	for u, w := range p.running {
-		if f := p.world.ghost.fence[p.world.ghost.called(u)]; !p.settings.overlap && f.incarnation != p.incarnation && f.epoch <= w.Epoch {
+		switch f := p.world.ghost.fence[p.world.ghost.called(u)]; {
+		case p.settings.overlap:
+		case !p.isLate():
+			p.world.ghost.checkAlone(p.simulation, p, u)
+		case f.incarnation != p.incarnation && f.epoch <= w.Epoch:
 			p.world.ghost.breaks(p.world, errBrokeW1, "%s acts late with epoch %d, which is not below %d of %s", p, w.Epoch, f.epoch, f.incarnation)
 		}
 	}
