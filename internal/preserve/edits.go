@@ -66,7 +66,7 @@ func restoredFrom(n *nodeview.Node) revision.Revision {
 }
 
 // editedSince returns the keys that users have set or removed on a Node since it was created. t is
-// a former state of it, see [NoteQueuedEdits]: what differs was edited, even if managedFields do not show
+// a former state of it, see [WithQueuedEdits]: what differs was edited, even if managedFields do not show
 // that. An annotation that t does not have proves nothing, as its watcher may not keep annotations.
 // Neither does a taint, whose setter is unknown, or which agents have set.
 func editedSince(t txn.Transaction, n *nodeview.Node, policy labels.Policy) labels.Keys {
@@ -77,10 +77,10 @@ func editedSince(t txn.Transaction, n *nodeview.Node, policy labels.Policy) labe
 	return n.Edited.Join(queued.Join(editedBetween(sideOf(t), sideOfNode(n), n.Labels)).Where(policy.Has))
 }
 
-// NoteQueuedEdits sets Edited of each transaction of a node, oldest first, but an end: to what users have
-// edited on its incarnation, as the states in the queue show one by one. The live Node does not show
-// what they have set and removed again.
-func NoteQueuedEdits(queue []txn.Transaction) {
+// WithQueuedEdits returns the transactions of a node, oldest first, in which each but an end has the
+// keys that users have edited on its incarnation, as the states in the queue show one by one. The live
+// Node does not show what they have set and removed again.
+func WithQueuedEdits(queue []txn.Transaction) []txn.Transaction {
 	type life struct {
 		latest txn.Transaction
 		edited labels.Keys
@@ -100,6 +100,7 @@ func NoteQueuedEdits(queue []txn.Transaction) {
 			queue[i].Edited = lives[t.UID].edited
 		}
 	}
+	return queue
 }
 
 // editedByStates is [EditedSince] for two transactions.

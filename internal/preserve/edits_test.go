@@ -87,8 +87,7 @@ func TestRestoreKeepsRemovalsThatTheQueueShows(t *testing.T) {
 				tc.change(queue)
 			}
 			n := &nodeview.Node{UID: "stranger", Revision: revision.MustParse("300"), Labels: bare, Ownership: agents.Ownership{Machine: "zone"}}
-			preserve.NoteQueuedEdits(queue)
-			d := preserve.Decide(queue[0], saved(), n, replaceAll)
+			d := preserve.Decide(preserve.WithQueuedEdits(queue)[0], saved(), n, replaceAll)
 			require.Equal(t, preserve.Restore, d.Action, d.Reason)
 			assert.Equal(t, tc.want, d.Labels)
 		})

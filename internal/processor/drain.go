@@ -42,9 +42,9 @@ func (p *Processor) drain(ctx context.Context, node string) (applied int, err er
 		for i := range batch {
 			transactions[i] = batch[i].Transaction
 		}
-		preserve.NoteQueuedEdits(transactions) // also those of later turns
 		batch = batch[:min(len(batch), maxBatch-len(done))]
-		settled, err := p.Applier.Apply(ctx, transactions[:len(batch)], func(ctx context.Context, saved []txn.Transaction) error {
+		transactions = preserve.WithQueuedEdits(transactions)[:len(batch)]
+		settled, err := p.Applier.Apply(ctx, transactions, func(ctx context.Context, saved []txn.Transaction) error {
 			return p.confirm(ctx, batch, saved, done)
 		})
 		// Remove last: a crash before this repeats the steps, which then have no effect.

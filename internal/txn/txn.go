@@ -54,8 +54,7 @@ type Transaction struct {
 	Overruled labels.Keys
 	// Edited are the keys that users have set, changed or removed since the Node was created, in a
 	// Deleted transaction whose final state is known. If the incarnation never got its labels, these
-	// keys are saved, see package preserve. In another transaction they are not stored, see
-	// preserve.NoteQueuedEdits.
+	// keys are saved, see package preserve.
 	Edited labels.Keys
 	// Owners are the field managers of the labels that are not the machine's.
 	Owners fieldmanagers.Owners

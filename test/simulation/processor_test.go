@@ -151,7 +151,7 @@ func (a *processorActor) drain(batch []*storedTxn) {
 		}
 	}
 	if !a.mutant.skipsQueuedEdits {
-		preserve.NoteQueuedEdits(transactions)
+		transactions = preserve.WithQueuedEdits(transactions)
 	}
 	a.began = a.world.removals
 	settled, _ := a.apply(transactions)
