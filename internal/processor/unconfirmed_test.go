@@ -3,6 +3,7 @@ package processor_test
 import (
 	"context"
 	"errors"
+	"strconv"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	toolscache "k8s.io/client-go/tools/cache"
 
 	"nodekeeper.dev/internal/daemon/rewind"
@@ -64,4 +66,24 @@ func TestTransactionOfALostFutureIsNotApplied(t *testing.T) {
 			assert.Equal(t, &tc.want, c.record(t, node), "only transactions in the queue are applied")
 		})
 	}
+}
+
+// A person sets a label on a returned Node and removes it again. Then etcd is restored from a backup
+// from before that.
+func TestEditsOfALostFutureKeepNoLabelAway(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	n, added := c.returned(t, set{"new": "n"}, lastLife)
+	var ghosts []*corev1.ConfigMap
+	for i, own := range []set{{"new": "n", "rack": "r8"}, {"new": "n"}} {
+		later := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", GenerateName: "later-"}}
+		require.NoError(t, c.Create(t.Context(), later))
+		ghost := event(txn.Updated, n.Name, n.UID, later.ResourceVersion, own).ConfigMap(c.transactions)
+		ghost.UID = types.UID("lost-" + strconv.Itoa(i))
+		ghosts = append(ghosts, ghost)
+	}
+	c.process(t, setup{history: unconfirmed(t), ghosts: ghosts})
+	c.put(t, added)
+	c.waitApplied(t, n.Name)
+	assert.Equal(t, "r7", c.node(t, n.Name).Labels["rack"], "nobody has removed it")
 }
