@@ -31,21 +31,21 @@ func (p *Processor) drain(ctx context.Context, node string) (applied int, err er
 		if err != nil {
 			return applied, err
 		}
-		batch := next(pending, done)
+		left := next(pending, done)
 		switch {
-		case len(batch) == 0:
+		case len(left) == 0:
 			return applied, nil
 		case len(done) >= maxBatch:
 			return applied, job.ErrTurnOver
 		}
-		transactions := make([]txn.Transaction, len(batch))
-		for i := range batch {
-			transactions[i] = batch[i].Transaction
+		transactions := make([]txn.Transaction, len(left))
+		for i := range left {
+			transactions[i] = left[i].Transaction
 		}
-		batch = batch[:min(len(batch), maxBatch-len(done))]
+		batch := left[:min(len(left), maxBatch-len(done))]
 		transactions = preserve.WithQueuedEdits(transactions)[:len(batch)]
-		settled, err := p.Applier.Apply(ctx, transactions, func(ctx context.Context, saved []txn.Transaction) error {
-			return p.confirm(ctx, batch, saved, done)
+		settled, err := p.Applier.Apply(ctx, transactions, func(ctx context.Context, used []txn.Transaction) error {
+			return p.confirm(ctx, left, used, done)
 		})
 		// Remove last: a crash before this repeats the steps, which then have no effect.
 		applied += settled
@@ -74,14 +74,17 @@ func next(pending []queue.Queued, done map[types.UID]bool) []queue.Queued {
 	return left
 }
 
-// confirm is the check before a plan is executed. It reads each transaction of the batch that the
-// plan saves and that an etcd restore may have undone. If one of them is not in the queue, confirm
-// drops it and returns errNotQueued, so that the others are planned again.
-func (p *Processor) confirm(ctx context.Context, batch []queue.Queued, saved []txn.Transaction, done map[types.UID]bool) error {
+// confirm is the check before a plan is executed. It reads each transaction that the plan uses and
+// that an etcd restore may have undone, and the other states of an incarnation whose edits it uses,
+// which show these. If one of them is not in the queue, confirm drops it and returns errNotQueued, so
+// that the others are planned again.
+func (p *Processor) confirm(ctx context.Context, left []queue.Queued, used []txn.Transaction, done map[types.UID]bool) error {
 	gone := false
-	for _, t := range batch {
-		isSaved := slices.ContainsFunc(saved, func(s txn.Transaction) bool { return txn.Compare(s, t.Transaction) == 0 })
-		if !isSaved || !p.Rewind.Unconfirmed(t.Seen) {
+	for _, t := range left {
+		isUsed := slices.ContainsFunc(used, func(u txn.Transaction) bool {
+			return txn.Compare(u, t.Transaction) == 0 || u.UID == t.UID && u.Edited != ""
+		})
+		if !isUsed || !p.Rewind.Unconfirmed(t.Seen) {
 			continue
 		}
 		queued, err := p.Queue.Holds(ctx, t)

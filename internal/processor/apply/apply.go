@@ -111,8 +111,9 @@ type view struct {
 // returns an error.
 //
 // Before a plan is executed, and after all reads, confirm is called with the transactions whose
-// labels the plan saves; its error ends the attempt. Other transactions need no confirmation beyond
-// the live Node: a restore uses only the UID of a transaction, which must be that of the Node.
+// labels the plan saves, and the one that it restores if the queue shows edits of its Node; its error
+// ends the attempt. Other transactions need no confirmation beyond the live Node: of them, a restore
+// uses only the UID, which must be that of the Node.
 func (a *Applier) Apply(ctx context.Context, queue []txn.Transaction, confirm func(context.Context, []txn.Transaction) error) (settled int, err error) {
 	r := run{queue: queue}
 	for isFirst := true; r.settled < len(queue) && err == nil; isFirst = false {
@@ -143,7 +144,7 @@ func (a *Applier) round(ctx context.Context, r *run, isFirst bool, confirm func(
 	if err != nil {
 		return err
 	}
-	if err := confirm(ctx, saved(rest, steps)); err != nil {
+	if err := confirm(ctx, used(rest, steps)); err != nil {
 		return err
 	}
 	before := r.settled
@@ -187,13 +188,16 @@ func (a *Applier) afterError(ctx context.Context, r *run, planned int, err error
 	return nil
 }
 
-// saved returns the transactions that a plan saves before its first restore, including superseded
-// ones.
-func saved(queue []txn.Transaction, steps []preserve.Step) []txn.Transaction {
+// used returns the transactions that a plan saves before its first restore, including superseded
+// ones, and that which it restores then if users have edited its Node as the queue shows.
+func used(queue []txn.Transaction, steps []preserve.Step) []txn.Transaction {
 	var all []txn.Transaction
 	at := 0
 	for _, step := range steps {
 		if step.WritesNode() {
+			if queue[at].Edited != "" {
+				all = append(all, queue[at])
+			}
 			break
 		}
 		for _, d := range step.Decisions {
