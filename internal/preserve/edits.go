@@ -67,13 +67,16 @@ func restoredFrom(n *nodeview.Node) revision.Revision {
 
 // editedSince returns the keys that users have set or removed on a Node since it was created. t is
 // a former state of it, see [WithQueuedEdits]: what differs was edited, even if managedFields do not show
-// that. An annotation that t does not have proves nothing, as its watcher may not keep annotations.
-// Neither does a taint, whose setter is unknown, or which agents have set.
+// that. An annotation that such a state does not have proves nothing, as its watcher may not keep
+// annotations. Neither does a taint, whose setter is unknown, or which agents have set.
 func editedSince(t txn.Transaction, n *nodeview.Node, policy labels.Policy) labels.Keys {
 	if n.IsRestored() && n.Marker != t.Marker {
 		return n.Edited // what else differs may be from the restore that set the marker since
 	}
-	queued := t.Edited.Without(n.Machine).Without(n.Unclear)
+	queued := t.Edited.Without(n.Machine).Without(n.Unclear).Where(func(key string) bool {
+		_, isThere := n.Labels[key]
+		return labels.IsLabel(key) || !isThere
+	})
 	return n.Edited.Join(queued.Join(editedBetween(sideOf(t), sideOfNode(n), n.Labels)).Where(policy.Has))
 }
 
@@ -103,13 +106,14 @@ func WithQueuedEdits(queue []txn.Transaction) []txn.Transaction {
 	return queue
 }
 
-// editedByStates is [EditedSince] for two transactions.
+// editedByStates is [EditedSince] for two transactions. What agents have withdrawn was theirs in a state
+// that the later transaction supersedes.
 func editedByStates(edited labels.Keys, before, after txn.Transaction) labels.Keys {
 	if after.Restored && after.Marker != before.Marker {
 		return ""
 	}
 	edited = edited.Join(editedBetween(sideOf(before), sideOf(after), after.Labels))
-	return edited.Without(after.Machine).Without(after.Unclear)
+	return edited.Without(after.Machine).Without(after.Unclear).Without(after.Withdrawn)
 }
 
 // EditedSince returns the keys that users have edited on a Node by its later state, given those that

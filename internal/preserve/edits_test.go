@@ -70,6 +70,12 @@ func TestRestoreKeepsRemovalsThatTheQueueShows(t *testing.T) {
 		"taken over by an agent": {states: []set{bare, labelled, bare}, want: set{"rack": "r7", "team": "blue", "zone": "b"}, change: func(states []txn.Transaction) {
 			states[2].Labels, states[2].Machine = set{"zone": "b", "team": "agent's"}, "team"
 		}},
+		"taken over and withdrawn by an agent": {states: []set{bare, labelled, bare}, want: set{"rack": "r7", "team": "blue", "zone": "b"}, change: func(states []txn.Transaction) {
+			taken := states[2]
+			taken.Labels, taken.Machine = set{"zone": "b", "team": "agent's"}, "team"
+			states[2].Withdrawn = "team" // as a watcher that saw both reports
+			states[2] = preserve.Merged(taken, states[2])
+		}},
 		"undone with etcd": {states: []set{bare, labelled, bare}, want: set{"rack": "r7", "team": "blue", "zone": "b"}, change: func(states []txn.Transaction) {
 			states[1].Ahead = true
 		}},
@@ -279,4 +285,31 @@ func TestRequestAfterAStrandedUpdate(t *testing.T) {
 		}
 	}
 	assert.Equal(t, set{"team": "imported"}, last.Labels, "the user has asked to replace the live labels")
+}
+
+// A roll of the watchers: those without the flag see no annotations.
+func TestAnnotationsThatAreMissingInTheQueue(t *testing.T) {
+	const owner = string(annotation)
+	for name, tc := range map[string]struct {
+		states   []set
+		is, want set
+	}{
+		"not seen by one watcher":                   {states: []set{{owner: "a"}, {}}, is: set{owner: "a"}, want: set{owner: "saved"}},
+		"not seen by one watcher, and then another": {states: []set{{owner: "a"}, {}, {owner: "a"}}, is: set{owner: "a"}, want: set{owner: "saved"}},
+		"set and removed again":                     {states: []set{{}, {owner: "a"}, {}}, is: set{}, want: set{}},
+		"set, not seen by one watcher, and removed": {states: []set{{}, {owner: "a"}, {}, {owner: "a"}, {}}, is: set{}, want: set{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := saved()
+			r.Labels = set{owner: "saved"}
+			var queue []txn.Transaction
+			for i, own := range tc.states {
+				queue = append(queue, of(txn.Updated, event("stranger", strconv.Itoa(250+i), "", own)))
+			}
+			queue[0].Type = txn.Added
+			n := &nodeview.Node{UID: "stranger", Revision: revision.MustParse("300"), Labels: tc.is}
+			d := preserve.Decide(preserve.WithQueuedEdits(queue)[0], r, n, withPreserved)
+			assert.Equal(t, tc.want, d.Labels)
+		})
+	}
 }

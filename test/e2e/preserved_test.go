@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/txn"
 )
 
 // registerWith creates a Node with annotations and taints, with a field manager.
@@ -102,6 +103,30 @@ func TestAnnotationsForAutoscalersComeBackByName(t *testing.T) {
 		assert.Equal(c, "true", annotations[undisrupted])
 	}, "the annotations that the flag names are back")
 	assert.NotContains(t, e.node(t, name).Annotations, unnamed)
+	e.settle()
+}
+
+// TestAnnotationComesBackDuringARollOfTheWatchers: a Node is made again from an older manifest, and one
+// of the watchers that record it does not have the flag yet.
+func TestAnnotationComesBackDuringARollOfTheWatchers(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	name := e.name("node")
+	w, p := e.watcher(annotationsFlag), e.processor(annotationsFlag)
+	e.registerWith("kubectl-create", name, map[string]string{"example.com/owner": "team-a"})
+	e.set(name, "rack", "r1")
+	e.saved(name, labelSet{"rack": "r1", labels.AnnotationKey("example.com/owner"): "team-a"})
+	e.drained(name)
+	e.stop(p)
+	e.delete(name)
+	e.registerWith("kubectl-create", name, map[string]string{"example.com/owner": "nobody"})
+	e.recorded(e.node(t, name).UID, txn.Added)
+	e.stop(w)
+	e.watcher()
+	e.recorded(e.set(name, "tier", "gold").UID, txn.Updated)
+	e.processor(annotationsFlag)
+	e.restored(name, labelSet{"rack": "r1", "tier": "gold"})
+	assert.Equal(t, "team-a", e.node(t, name).Annotations["example.com/owner"])
 	e.settle()
 }
 

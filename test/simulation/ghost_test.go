@@ -202,7 +202,7 @@ func (g *ghost) gives(w *world, next int, lives []labels.Side, given map[string]
 func (w *world) livesOf(read *nodeview.Node) []labels.Side {
 	live := cameWith(read)
 	live.Edited = read.Edited
-	if w.ghost.showsEdit(read.UID, w.personKey) {
+	if w.ghost.showsEdit(read, w.personKey) {
 		live.Edited = live.Edited.Union(labels.Keys(w.personKey))
 	}
 	if w.applier.isOn && w.appliedAt(read).isInherited { // it was given back
@@ -221,16 +221,19 @@ func (w *world) livesOf(read *nodeview.Node) []labels.Side {
 	return lives
 }
 
-// showsEdit reports whether users have edited a key of an incarnation by the transactions that a
-// processor applies.
-func (g *ghost) showsEdit(uid types.UID, key string) (isEdited bool) {
+// showsEdit reports whether users have edited a key of a Node by the transactions that a processor
+// applies. An annotation that the Node has may be missing in some of them.
+func (g *ghost) showsEdit(read *nodeview.Node, key string) (isEdited bool) {
+	if _, isThere := read.Labels[key]; isThere && !labels.IsLabel(key) {
+		return false
+	}
 	var former string
 	var wasThere, isLater bool
 	for _, t := range g.applied {
-		if t.UID != uid {
+		if t.UID != read.UID {
 			continue
 		}
-		if t.Ahead || t.Restored || t.IsRequest() || t.Machine.Has(key) || t.Unclear.Has(key) {
+		if t.Ahead || t.Restored || t.IsRequest() || t.Machine.Has(key) || t.Unclear.Has(key) || t.Withdrawn.Has(key) {
 			return false
 		}
 		value, isThere := t.Labels[key]
