@@ -17,7 +17,7 @@ func (n *Node) Forecast(policy labels.Policy, more ...txn.Transaction) []preserv
 	for _, p := range n.Pending {
 		transactions = append(transactions, p.Transaction)
 	}
-	transactions = append(transactions, more...)
+	transactions = preserve.WithQueuedEdits(append(transactions, more...))
 	decisions := make([]preserve.Decision, 0, len(transactions))
 	var effective *preserve.Decision // of a transaction that has several decisions
 	for _, step := range preserve.PlanAt(n.checked, transactions, n.Saved.decisive(), n.Live, policy) {

@@ -2,6 +2,7 @@ package inspect_test
 
 import (
 	"context"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -46,6 +47,25 @@ func TestForecastAppliesTransactionsInOrder(t *testing.T) {
 	assert.Equal(t, []preserve.Action{preserve.Save, preserve.Save, preserve.Restore, preserve.Nothing}, actions)
 	assert.Equal(t, set{"rack": "r2"}, decisions[2].Labels, "the restore is of what the first saves")
 	assert.Equal(t, "10", r.Revision.String(), "the argument stays as it is")
+}
+
+// TestForecastKeepsAwayWhatTheQueueShowsAsRemoved: a user sets a label before the restore, and removes it
+// again.
+func TestForecastKeepsAwayWhatTheQueueShowsAsRemoved(t *testing.T) {
+	n := inspect.Node{
+		Name:  "node-1",
+		Saved: inspect.Saved{Record: &record.Record{Node: "node-1", Labels: set{"rack": "r1", "team": "blue"}, Revision: revision.MustParse("10"), Source: "first"}},
+		Live:  &nodeview.Node{Name: "node-1", UID: "second", Revision: revision.MustParse("23"), Labels: set{}},
+	}
+	for i, own := range []set{{}, {"rack": "r2"}, {}} {
+		n.Pending = append(n.Pending, inspect.Pending{Transaction: txn.Transaction{
+			Type: txn.Updated, Node: "node-1", UID: "second", Revision: revision.MustParse(strconv.Itoa(20 + i)), Labels: own,
+		}})
+	}
+	n.Pending[0].Type = txn.Added
+	decisions := n.Forecast(labels.Policy{Mode: labels.Replace})
+	require.Len(t, decisions, 3)
+	assert.Equal(t, set{"team": "blue"}, decisions[0].Labels)
 }
 
 // TestForecastAfterTheDatastoreWasReplaced: the revisions of the record and of a transaction are
