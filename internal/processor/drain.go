@@ -18,6 +18,10 @@ import (
 // cannot monopolize a worker.
 const maxBatch = 20
 
+// maxStates bounds the transactions of a node from which the edits before a restore are known, so that
+// the work for a long queue is linear in its length.
+const maxStates = 5 * maxBatch
+
 // errNotQueued means that a cached transaction is no longer in the queue.
 var errNotQueued = errors.New("a transaction is no longer in the queue")
 
@@ -63,10 +67,13 @@ func (p *Processor) drain(ctx context.Context, node string) (applied int, err er
 	}
 }
 
-// next returns the pending transactions that are not done.
+// next returns the pending transactions that are not done, at most maxStates of them.
 func next(pending []queue.Queued, done map[types.UID]bool) []queue.Queued {
-	left := make([]queue.Queued, 0, len(pending))
+	left := make([]queue.Queued, 0, min(len(pending), maxStates))
 	for _, t := range pending {
+		if len(left) == maxStates {
+			break
+		}
 		if !done[t.ObjectUID] {
 			left = append(left, t)
 		}
