@@ -2,11 +2,13 @@ package plugin_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"nodekeeper.dev/internal/txn"
 )
@@ -53,6 +55,35 @@ func TestImportOverAFloorKeepsItsPromise(t *testing.T) {
 	e.must("import", old)
 	e.late(late)
 	assert.Equal(t, of("node-1", "r1"), e.record(t, "node-1").Labels)
+}
+
+// TestImportKeepsEditsWhileAnAdditionWaits: the record of a node is lost. The node returns and is edited,
+// and no processor runs until its record is imported.
+func TestImportKeepsEditsWhileAnAdditionWaits(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	w, p := e.start("watcher", "--record-updates=false"), e.start("processor")
+	e.create("node-1", of("node-1", "r1"))
+	e.remove("node-1")
+	old := e.file(e.must("export"))
+	e.stop(w)
+	e.stop(p)
+	e.lose("node-1")
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", Labels: set{corev1.LabelHostname: "node-1", corev1.LabelOSStable: "linux"}}}
+	require.NoError(t, e.client.Create(t.Context(), n, client.FieldOwner("kubelet")))
+	time.Sleep(time.Until(n.CreationTimestamp.Add(time.Second))) // managedFields have whole seconds
+	e.label("node-1", "r2")
+	e.start("watcher", "--record-updates=false")
+	e.recorded("added", n.UID)
+	imported := make(chan result)
+	go func() { imported <- e.run("import", old) }()
+	e.eventually(func(c *assert.CollectT) { assert.NotNil(c, e.record(c, "node-1")) }, "the record is there")
+	time.Sleep(time.Second) // the request for the restore follows
+	e.start("processor")
+	r := <-imported
+	require.Zero(t, r.code, r.stderr)
+	own, _ := e.node(t, "node-1")
+	assert.Equal(t, "r2", own["rack"], r.stdout)
 }
 
 // endOf returns the transaction that a watcher records for the end of a deleted Node.
