@@ -205,7 +205,10 @@ func (q *Queue) confirm(ctx context.Context, t txn.Transaction) error {
 	}
 	existing, err := Parse(cm)
 	taken := err != nil || !existing.IsSameEvent(t)
-	if err == nil && (t.AtOnce || taken) {
+	// An addition is applied at once anyway, and marked without being asked for it would replace edits, see
+	// [txn.Transaction.IsRequest].
+	isUrgent := err == nil && existing.Type == txn.Added && !t.IsRequest()
+	if err == nil && (t.AtOnce || taken) && !isUrgent {
 		if err := q.Expedite(ctx, existing); err != nil {
 			return err
 		}
