@@ -70,28 +70,33 @@ func restoredFrom(n *nodeview.Node) revision.Revision {
 // that. An annotation that such a state does not have proves nothing, as its watcher may not keep
 // annotations. Neither does a taint, whose setter is unknown, or which agents have set.
 func editedSince(t txn.Transaction, n *nodeview.Node, policy labels.Policy) labels.Keys {
-	if n.IsRestored() && n.Marker != t.Marker {
-		return n.Edited // what else differs may be from the restore that set the marker since
-	}
+	latest := *cmp.Or(t.Latest, &t)
+	isRestoredSince := n.IsRestored() && n.Marker != latest.Marker
 	queued := t.Edited.Without(n.Machine).Without(n.Unclear).Where(func(key string) bool {
-		_, isThere := n.Labels[key]
-		return labels.IsLabel(key) || !isThere
+		value, isThere := n.Labels[key]
+		former, wasThere := latest.Labels[key]
+		isSame := isThere == wasThere && value == former
+		return policy.Has(key) && (labels.IsLabel(key) || !isThere) && (isSame || !isRestoredSince)
 	})
-	return n.Edited.Join(queued.Join(editedBetween(sideOf(t), sideOfNode(n), n.Labels)).Where(policy.Has))
+	if isRestoredSince { // what differs may be from that restore
+		return n.Edited.Join(queued)
+	}
+	return n.Edited.Join(queued).Join(editedBetween(sideOf(latest), sideOfNode(n), n.Labels).Where(policy.Has))
 }
 
 // WithQueuedEdits returns the transactions of a node, oldest first, in which each but an end has the
-// keys that users have edited on its incarnation, as the states in the queue show one by one. The live
-// Node does not show what they have set and removed again.
+// keys that users have edited on its incarnation, as the states in the queue show one by one, and the
+// latest of these states. The live Node does not show what they have set and removed again, nor what
+// agents have taken over and withdrawn.
 func WithQueuedEdits(queue []txn.Transaction) []txn.Transaction {
 	type life struct {
 		latest txn.Transaction
 		edited labels.Keys
 	}
-	lives := map[types.UID]life{}
+	lives := map[types.UID]*life{}
 	for _, t := range queue {
-		l := life{latest: t}
-		if former, isKnown := lives[t.UID]; isKnown && t.Ahead == former.latest.Ahead {
+		l := &life{latest: t}
+		if former := lives[t.UID]; former != nil && t.Ahead == former.latest.Ahead {
 			l.edited = editedByStates(former.edited, former.latest, t)
 		}
 		if t.Type != txn.Deleted {
@@ -99,8 +104,12 @@ func WithQueuedEdits(queue []txn.Transaction) []txn.Transaction {
 		}
 	}
 	for i, t := range queue {
-		if t.Type != txn.Deleted {
-			queue[i].Edited = lives[t.UID].edited
+		if t.Type == txn.Deleted {
+			continue
+		}
+		l := lives[t.UID]
+		if queue[i].Edited = l.edited; t.Revision != l.latest.Revision {
+			queue[i].Latest = &l.latest
 		}
 	}
 	return queue

@@ -1,6 +1,7 @@
 package preserve_test
 
 import (
+	"slices"
 	"strconv"
 	"testing"
 
@@ -75,6 +76,9 @@ func TestRestoreKeepsRemovalsThatTheQueueShows(t *testing.T) {
 			taken.Labels, taken.Machine = set{"zone": "b", "team": "agent's"}, "team"
 			states[2].Withdrawn = "team" // as a watcher that saw both reports
 			states[2] = preserve.Merged(taken, states[2])
+		}},
+		"set at the creation, and taken over and withdrawn by an agent": {states: []set{labelled, bare}, want: set{"rack": "r7", "team": "blue", "zone": "b"}, change: func(states []txn.Transaction) {
+			states[1].Withdrawn = "team"
 		}},
 		"undone with etcd": {states: []set{bare, labelled, bare}, want: set{"rack": "r7", "team": "blue", "zone": "b"}, change: func(states []txn.Transaction) {
 			states[1].Ahead = true
@@ -285,6 +289,30 @@ func TestRequestAfterAStrandedUpdate(t *testing.T) {
 		}
 	}
 	assert.Equal(t, set{"team": "imported"}, last.Labels, "the user has asked to replace the live labels")
+}
+
+// A Node is edited and restored. Then the last change of the former incarnation is saved, before the
+// restore is noted, so it is repeated.
+func TestRepeatedRestoreKeepsEditsFromBeforeTheFirst(t *testing.T) {
+	queue := []txn.Transaction{
+		of(txn.Added, event("stranger", "250", "", set{"zone": "b", "tier": "new"})),
+		of(txn.Updated, event("stranger", "251", "", set{"zone": "b", "team": "green"})),
+	}
+	n := &nodeview.Node{UID: "stranger", Revision: revision.MustParse("300"), Marker: "90", Labels: set{"zone": "b", "team": "green", "rack": "r6"}}
+	n.Edited, n.Machine = labels.Marker, "zone"
+	for name, tc := range map[string]struct {
+		team, want string
+	}{
+		"kept by the first":     {"green", "green"},
+		"replaced by the first": {"red", "blue"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n.Labels["team"] = tc.team
+			d := preserve.Decide(preserve.WithQueuedEdits(slices.Clone(queue))[0], saved(), n, replaceAll)
+			require.Equal(t, preserve.Restore, d.Action, d.Reason)
+			assert.Equal(t, set{"rack": "r7", "team": tc.want, "zone": "b"}, d.Labels)
+		})
+	}
 }
 
 // A roll of the watchers: those without the flag see no annotations.

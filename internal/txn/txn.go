@@ -75,6 +75,9 @@ type Transaction struct {
 	// ByProcessor reports that the processor that applies the transaction has read the Node itself,
 	// with its own flags, so that a missing key proves a removal. It is not stored.
 	ByProcessor bool
+	// Latest is the latest state of the incarnation in the queue if it is another one, see package
+	// preserve. It is not stored.
+	Latest *Transaction
 	// Ahead reports that the revision is higher than that of all Nodes, so that the transaction is of
 	// an earlier history, see package preserve. It is not stored.
 	Ahead bool

@@ -210,7 +210,7 @@ func (w *world) livesOf(read *nodeview.Node) []labels.Side {
 	}
 	lives := []labels.Side{live}
 	for _, key := range []string{w.personKey, w.agentKey} {
-		if live.Machine.Has(key) || live.Unclear.Has(key) || !w.hasChanged(read.UID, key) {
+		if live.Machine.Has(key) || live.Unclear.Has(key) || !w.hasChanged(read.UID, key) || !w.ghost.by[incarnationOf(read.UID)].touched.Has(key) {
 			continue
 		}
 		for _, live := range slices.Clone(lives) {
