@@ -138,8 +138,8 @@ func EditedSince(edited labels.Keys, before, after *nodeview.Node) labels.Keys {
 	return edited.Without(after.Machine).Without(after.Unclear)
 }
 
-// editedBetween returns the keys that users have edited between two states of a Node, of which the later
-// one has all those labels, and its own in after. The set may be larger than [labels.MaxKeysBytes].
+// editedBetween returns the keys that users have edited between two states of a Node. The later one has all
+// those labels, and its own in after. The set may be larger than [labels.MaxKeysBytes].
 func editedBetween(before, after labels.Side, all map[string]string) labels.Keys {
 	byUsers := func(of labels.Side, key string) bool { return !of.Machine.Has(key) && !of.Unclear.Has(key) }
 	return labels.AllKeysOf(func(yield func(string) bool) {
