@@ -73,13 +73,11 @@ func editedSince(t txn.Transaction, n *nodeview.Node, policy labels.Policy) labe
 	latest := *cmp.Or(t.Latest, &t)
 	isRestoredSince := n.IsRestored() && n.Marker != latest.Marker
 	queued := t.Edited.Without(n.Machine).Without(n.Unclear).Where(func(key string) bool {
-		value, isThere := n.Labels[key]
-		former, wasThere := latest.Labels[key]
-		isSame := isThere == wasThere && value == former
-		return policy.Has(key) && (labels.IsLabel(key) || !isThere) && (isSame || !isRestoredSince)
+		_, isThere := n.Labels[key]
+		return policy.Has(key) && (labels.IsLabel(key) || !isThere)
 	})
 	if isRestoredSince { // what differs may be from that restore
-		return n.Edited.Join(queued)
+		return n.Edited.Join(unchanged(queued, latest.Labels, n.Labels))
 	}
 	return n.Edited.Join(queued).Join(editedBetween(sideOf(latest), sideOfNode(n), n.Labels).Where(policy.Has))
 }
@@ -116,13 +114,24 @@ func WithQueuedEdits(queue []txn.Transaction) []txn.Transaction {
 }
 
 // editedByStates is [EditedSince] for two transactions. What agents have withdrawn was theirs in a state
-// that the later transaction supersedes.
+// that the later transaction supersedes. A restore in between keeps what was edited before it, and is
+// done again if the record has changed meanwhile.
 func editedByStates(edited labels.Keys, before, after txn.Transaction) labels.Keys {
 	if after.Restored && after.Marker != before.Marker {
-		return ""
+		edited = unchanged(edited, before.Labels, after.Labels)
+	} else {
+		edited = edited.Join(editedBetween(sideOf(before), sideOf(after), after.Labels))
 	}
-	edited = edited.Join(editedBetween(sideOf(before), sideOf(after), after.Labels))
 	return edited.Without(after.Machine).Without(after.Unclear).Without(after.Withdrawn)
+}
+
+// unchanged returns the keys that both sets of labels have with the same value, or not at all.
+func unchanged(keys labels.Keys, before, after map[string]string) labels.Keys {
+	return keys.Where(func(key string) bool {
+		former, wasThere := before[key]
+		value, isThere := after[key]
+		return isThere == wasThere && value == former
+	})
 }
 
 // EditedSince returns the keys that users have edited on a Node by its later state, given those that

@@ -83,6 +83,9 @@ func TestRestoreKeepsRemovalsThatTheQueueShows(t *testing.T) {
 		"undone with etcd": {states: []set{bare, labelled, bare}, want: set{"rack": "r7", "team": "blue", "zone": "b"}, change: func(states []txn.Transaction) {
 			states[1].Ahead = true
 		}},
+		"removed before a restore that is done again": {states: []set{bare, labelled, bare, bare}, want: set{"rack": "r7", "zone": "b"}, change: func(states []txn.Transaction) {
+			states[3].Restored, states[3].Marker = true, "90"
+		}},
 		"restored in between": {states: []set{bare, labelled, bare}, want: set{"rack": "r7", "team": "blue", "zone": "b"}, change: func(states []txn.Transaction) {
 			states[2].Restored, states[2].Marker = true, "90"
 		}},

@@ -227,19 +227,20 @@ func (g *ghost) showsEdit(read *nodeview.Node, key string) (isEdited bool) {
 	if _, isThere := read.Labels[key]; isThere && !labels.IsLabel(key) {
 		return false
 	}
-	var former string
+	var former, marker string
 	var wasThere, isLater bool
 	for _, t := range g.applied {
 		if t.UID != read.UID {
 			continue
 		}
-		if t.Ahead || t.Restored || t.IsRequest() || t.Machine.Has(key) || t.Unclear.Has(key) || t.Withdrawn.Has(key) {
-			return false
-		}
 		value, isThere := t.Labels[key]
 		isChanged := wasThere != isThere && (wasThere || labels.IsLabel(key)) || wasThere && isThere && former != value
+		isRestored := isLater && t.Restored && t.Marker != marker
+		if t.Ahead || t.IsRequest() || t.Machine.Has(key) || t.Unclear.Has(key) || t.Withdrawn.Has(key) || isRestored && isChanged {
+			return false
+		}
 		isEdited = isEdited || isLater && isChanged
-		former, wasThere, isLater = value, isThere, true
+		former, wasThere, isLater, marker = value, isThere, true, t.Marker
 	}
 	return isEdited
 }
