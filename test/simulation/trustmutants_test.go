@@ -73,17 +73,6 @@ var trustMutants = map[string]mutant{
 	"trust: a machine without an identity is another one": believingNodes(func(said identity.Identity, _ record.Record) identity.Identity {
 		return said.Filled(identity.Identity{SystemUUID: "another"})
 	}),
-	"trust: a Node that was read before the next restore has the labels": trusting(func(t txn.Transaction, r record.Record, n *nodeview.Node, d preserve.Decision) preserve.Decision {
-		if n == nil || n.UID != t.UID || n.UID != r.Source || t.Type != txn.Added || r.Restored.UID == "" || r.Restored.UID == r.Source {
-			return d
-		}
-		alone := r
-		alone.Restored = record.Restoration{}
-		if d = preserve.Decide(t, &alone, n, policy); d.Action == preserve.Save {
-			d.Record.Restored = r.Restored
-		}
-		return d
-	}).among(trustedBehind),
 	"trust: there is no recheck":                               mutant{neverRechecks: true}.among(lateMachines),
 	"trust: what is withheld is forgotten when it is withheld": forgettingWithheld(func(_ txn.Transaction, _ record.Record, d preserve.Decision) bool { return d.Again }),
 	"trust: what is withheld is forgotten with the next save": forgettingWithheld(func(t txn.Transaction, _ record.Record, d preserve.Decision) bool {
