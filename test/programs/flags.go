@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -42,7 +43,7 @@ func Flags(ctx context.Context, program string, command ...string) (map[string]F
 	if err != nil {
 		return nil, err
 	}
-	help, err := exec.CommandContext(ctx, path, append(command, "--help")...).CombinedOutput()
+	help, err := exec.CommandContext(ctx, path, slices.Concat(command, []string{"--help"})...).CombinedOutput()
 	if err != nil {
 		return nil, fmt.Errorf("asking %s for its flags: %w: %s", program, err, help)
 	}

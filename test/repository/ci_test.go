@@ -19,8 +19,7 @@ var (
 	ciVerifys = regexp.MustCompile(`checks=\$\(make --no-print-directory checks\)\n.*\$checks`)
 )
 
-// TestCIRunsTheDocumentedTargets: the targets that the README and the tutorials have people
-// type.
+// TestCIRunsTheDocumentedTargets: the targets that the READMEs and the tutorials have people type.
 func TestCIRunsTheDocumentedTargets(t *testing.T) {
 	o := newOurs(t)
 	ci := o.read(".ci", "run")
@@ -34,12 +33,16 @@ func TestCIRunsTheDocumentedTargets(t *testing.T) {
 		require.NotNil(t, found)
 		runs = append(runs, strings.Fields(found[1])...)
 	}
-	tutorials, err := filepath.Glob(filepath.Join(o.root, "docs", "tutorials", "*.md"))
-	require.NoError(t, err)
-	require.NotEmpty(t, tutorials)
+	var documented []string
+	for _, pattern := range []string{"README.md", "*/README.md", "docs/tutorials/*.md", "*/docs/tutorial.md"} {
+		found, err := filepath.Glob(filepath.Join(o.root, filepath.FromSlash(pattern)))
+		require.NoError(t, err)
+		require.NotEmpty(t, found, pattern)
+		documented = append(documented, found...)
+	}
 	runs = append(runs, o.walked(runs)...)
 	targets := 0
-	for _, page := range append(tutorials, filepath.Join(o.root, "README.md"), filepath.Join(o.root, "sharding", "docs", "tutorial.md")) {
+	for _, page := range documented {
 		commands, err := pages.Commands(page)
 		require.NoError(t, err)
 		for _, c := range commands {

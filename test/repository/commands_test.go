@@ -86,7 +86,7 @@ func (o *ours) exists(path string) bool {
 }
 
 var (
-	programName = regexp.MustCompile(`^(?:bin/)?(watcher|processor|webhook|ui|sharder|example-checksum|kubectl-nodekeeper|kubectl-rings)$`)
+	programName = regexp.MustCompile(`^(?:bin/)?(watcher|processor|webhook|ui|sharder|placement|queue|example-checksum|kubectl-nodekeeper|kubectl-rings)$`)
 	// ourPath is a path that stands for itself in a text, without what a path of packages ends
 	// with. That of a value of the chart has dots.
 	ourPath  = regexp.MustCompile(`^((?:cmd|deploy|docs|hack|internal|placement|sharding|test|tools)/[\w./-]*?)(?:/?[.]{3}|[.]Test\w+)?$`)
@@ -110,7 +110,7 @@ func (o *ours) check(c pages.Command) (kind, problem string) {
 		return "helm", o.checkHelm(rest)
 	case first == "go" && len(rest) > 1:
 		return "go", o.checkGo(rest)
-	case program != nil && len(rest) > 0 && strings.HasPrefix(rest[0], "-"):
+	case program != nil && len(rest) > 0 && (strings.HasPrefix(rest[0], "-") || hasCommands(program[1])):
 		return "program", o.checkProgram(program[1], rest)
 	case c.Named && len(rest) == 0 && ourPath.MatchString(first):
 		return "path", o.checkPath(ourPath.FindStringSubmatch(first)[1])
@@ -265,19 +265,32 @@ func (o *ours) checkProgram(program string, words []string) string {
 	case "kubectl-rings":
 		return o.checkRings(words)
 	}
-	if o.flags[program] == nil {
-		flags, err := programs.Flags(o.t.Context(), program)
-		require.NoError(o.t, err)
-		o.flags[program] = flags
+	var command []string
+	if hasCommands(program) && !strings.HasPrefix(words[0], "-") {
+		command, words = words[:1], words[1:]
+	}
+	called := strings.Join(append([]string{program}, command...), " ")
+	if o.flags[called] == nil {
+		flags, err := programs.Flags(o.t.Context(), program, command...)
+		if err != nil {
+			return err.Error()
+		}
+		o.flags[called] = flags
 	}
 	for _, word := range words {
+		if word == "--" { // what follows is for another program
+			break
+		}
 		name, _, _ := strings.Cut(strings.TrimLeft(word, "-"), "=")
-		if _, isThere := o.flags[program][name]; strings.HasPrefix(word, "-") && !isThere && name != "help" {
-			return program + " has no flag " + name
+		if _, isThere := o.flags[called][name]; strings.HasPrefix(word, "-") && !isThere && name != "help" {
+			return called + " has no flag " + name
 		}
 	}
 	return ""
 }
+
+// hasCommands reports whether the first argument of a program is a command with flags of its own.
+func hasCommands(program string) bool { return program == "placement" || program == "queue" }
 
 // TestWrongCommandsAreFound has one of each kind.
 func TestWrongCommandsAreFound(t *testing.T) {
@@ -311,6 +324,13 @@ func TestWrongCommandsAreFound(t *testing.T) {
 		"bin/watcher --record-updates=false":                                                             "",
 		"bin/watcher --workers=3":                                                                        "watcher has no flag workers",
 		"ui --context=x --port=8080":                                                                     "",
+		"placement agent --pool=worker --exec -- worker --any":                                           "",
+		"placement agent --pol=worker":                                                                   "placement agent has no flag pol",
+		"bin/placement controller --exec":                                                                "placement controller has no flag exec",
+		"placement agnet --pool=worker":                                                                  "agnet",
+		"placement --help":                                                                               "",
+		"queue check --wait=1m":                                                                          "",
+		"queue check --count=1":                                                                          "queue check has no flag count",
 	} {
 		t.Run(command, func(t *testing.T) {
 			kind, problem := o.check(pages.Command{Words: strings.Fields(command)})
