@@ -16,16 +16,19 @@ import (
 // maxInline is the maximum length of a default in a table. Longer ones are lists below the tables.
 const maxInline = 60
 
-// FlagsOf returns the flags of a program except --help. It fails for a flag without a definite
-// default.
-func FlagsOf(t *testing.T, program string) []programs.Flag {
+// required ends the usage of a flag that must be given.
+const required = " (required)"
+
+// FlagsOf returns the flags of a program, or of one of its commands, except --help. It fails for a
+// flag that is not required and has no definite default.
+func FlagsOf(t *testing.T, program string, command ...string) []programs.Flag {
 	t.Helper()
-	flags, err := programs.Flags(t.Context(), program)
+	flags, err := programs.Flags(t.Context(), program, command...)
 	require.NoError(t, err)
 	delete(flags, "help")
 	require.NotEmpty(t, flags)
 	for _, f := range flags {
-		assert.True(t, f.Default != "" || f.Value == "", "--%s of %s: state the default in the usage: (default none)", f.Name, program)
+		assert.True(t, f.Default != "" || f.Value == "" || strings.HasSuffix(f.Usage, required), "--%s of %s: state the default in the usage: (default none)", f.Name, program)
 		assert.NotContains(t, f.Default, "(default", "--%s of %s has two defaults", f.Name, program)
 	}
 	return slices.SortedFunc(maps.Values(flags), programs.ByName)
@@ -39,7 +42,7 @@ func FlagTable(t *testing.T, flags []programs.Flag, links map[string]string) str
 	rows.WriteString("| flag | meaning | default |\n| --- | --- | --- |\n")
 	for _, f := range flags {
 		require.NotContains(t, f.Usage, "|", "--%s", f.Name)
-		name, meaning := "--"+f.Name, markCode(f.Usage)
+		name, meaning := "--"+f.Name, markCode(strings.TrimSuffix(f.Usage, required))
 		if len(f.Name) == 1 {
 			name = "-" + f.Name
 		}
@@ -59,6 +62,8 @@ func defaultCell(f programs.Flag) string {
 	switch {
 	case f.Name == "version": // has a different effect
 		return ""
+	case strings.HasSuffix(f.Usage, required):
+		return "required"
 	case f.Default == "": // a boolean flag
 		return "`false`"
 	case IsLong(f):
