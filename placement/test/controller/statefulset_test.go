@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nodekeeper.dev/placement/contract"
+	"nodekeeper.dev/placement/test/queues"
 )
 
 // statefulSet creates the StatefulSet of a pool. Nothing runs its pods.
@@ -98,6 +99,33 @@ func TestDeadPodIsAwaitedWithPatience(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestPodsWantedFollowTheLoad as placement/docs/how-to.md describes it: 25 vreplicas of weight 1 need
+// three pods of capacity 10, and a pod that is to come back occupies a replica.
+func TestPodsWantedFollowTheLoad(t *testing.T) {
+	t.Parallel()
+	const wanted = `pods_wanted{pool="worker"}`
+	w := newWorld(t, "statefulSet: w, capacity: 10, patience: 10m")
+	set := w.statefulSet(2)
+	pods := w.pods(2, long)
+	w.queue("orders", 15)
+	w.queue("mails", 10)
+	w.awaitMetrics(map[string]float64{wanted: 3, `vreplicas{pool="worker",state="pending"}`: 5})
+	w.patch(set, `{"spec":{"replicas":3}}`)
+	third := w.pod("w-2", long)
+	w.await("orders", "Ready", "Ready")
+	w.awaitMetrics(map[string]float64{wanted: 3, `vreplicas{pool="worker",state="pending"}`: 0})
+	pods[1].leave()
+	w.awaitMetrics(map[string]float64{wanted: 4})
+	w.pod("w-1", long)
+	w.awaitMetrics(map[string]float64{wanted: 3})
+
+	w.patch(queues.New(w.namespace, "orders", 0), `{"spec":{"partitions":10}}`)
+	w.awaitMetrics(map[string]float64{wanted: 2})
+	w.patch(set, `{"spec":{"replicas":2}}`)
+	third.leave()
+	w.awaitMetrics(map[string]float64{wanted: 2, `pods{pool="worker",state="ended"}`: 1})
 }
 
 // TestPodThatIsTakenOverIsClosedWhileItIsAwaited: its work stays where it is.
