@@ -44,8 +44,9 @@ PACKAGES_placement := ./placement/...
 PACKAGES_keeper := ./cmd/... ./internal/... $(filter-out $(PACKAGES_repository) $(patsubst %/go.mod,./%/...,$(wildcard test/*/go.mod)),$(patsubst %/,./%/...,$(wildcard test/*/)))
 MODULES_repository := hack hack/controlplane
 MODULES_keeper := test/helm test/robustness
-# Of both charts.
+# Of all charts.
 MODULES_sharding := test/helm
+MODULES_placement := test/helm
 # Modules whose tests have a target of their own.
 LINT_MODULES_keeper := test/browser test/monitoring
 # The chosen ones.
@@ -357,6 +358,7 @@ generate: ## make what is generated: deep copies and CRDs, the runbook_urls of t
 	cp deploy/monitoring/dashboard.json deploy/monitoring/rules.yaml deploy/chart/nodekeeper/files/
 	cp sharding/deploy/monitoring/dashboard.json sharding/deploy/monitoring/rules.yaml sharding/deploy/chart/sharder/files/
 	cp $(CRDS)/*_*.yaml sharding/deploy/chart/sharder/crds/
+	cp placement/deploy/monitoring/dashboard.json placement/deploy/monitoring/rules.yaml placement/deploy/chart/placement/files/
 	@$(MAKE) --no-print-directory build controlplane
 	cd test/helm && go test -count=1 -run=^TestReferenceHas . -args -update-reference
 	$(call hack,clidocs)

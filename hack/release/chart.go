@@ -17,9 +17,6 @@ import (
 // the release.
 func (r *release) charts(ctx context.Context) error {
 	for _, p := range products {
-		if p.chart == "" {
-			continue
-		}
 		if err := r.chart(ctx, p); err != nil {
 			return err
 		}

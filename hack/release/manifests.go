@@ -17,8 +17,7 @@ type installation struct{ file, dir, values string }
 // product is a part of the release that can be installed alone.
 type product struct {
 	// deploy is the directory of its manifests.
-	deploy string
-	// chart is the name of its chart; empty if it has none.
+	deploy           string
 	chart, namespace string
 	installations    []installation
 }
@@ -33,7 +32,7 @@ var products = []product{
 		{"sharder.yaml", "base", ""},
 		{"sharder-ha.yaml", "overlays/ha", "values-ha.yaml"},
 	}},
-	{"placement/deploy", "", "placement-system", []installation{
+	{"placement/deploy", "placement", "placement-system", []installation{
 		{"placement.yaml", "base", ""},
 	}},
 }

@@ -226,13 +226,25 @@ func checkKrew(t *testing.T, dir, plugin, file string) {
 	}
 }
 
+func TestEveryChartIsInARelease(t *testing.T) {
+	root := filepath.Join("..", "..")
+	var has, want []string
+	for _, p := range products {
+		has = append(has, p.chartDir(root))
+	}
+	for _, pattern := range []string{"deploy/chart/*", "*/deploy/chart/*"} {
+		found, err := filepath.Glob(filepath.Join(root, pattern))
+		require.NoError(t, err)
+		want = append(want, found...)
+	}
+	assert.ElementsMatch(t, want, has)
+}
+
 // TestChartOfAReleaseIsOfThatVersion does not compare objects: the release itself checks that the
 // chart installs the same objects as the manifests.
 func TestChartOfAReleaseIsOfThatVersion(t *testing.T) {
 	for _, p := range products {
-		if p.chart != "" {
-			checkChart(t, p)
-		}
+		checkChart(t, p)
 	}
 }
 
@@ -254,7 +266,8 @@ func checkChart(t *testing.T, p product) {
 		if obj.GetKind() == "Deployment" {
 			text, err := obj.MarshalJSON()
 			require.NoError(t, err)
-			assert.Contains(t, string(text), `"image":"registry.example.com/nodekeeper/nodekeeper-`+obj.GetName()+`:v2"`)
+			service := strings.TrimSuffix(obj.GetName(), "-controller") // that of placement
+			assert.Contains(t, string(text), `"image":"registry.example.com/nodekeeper/nodekeeper-`+service+`:v2"`)
 			images++
 		}
 	}

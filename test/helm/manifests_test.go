@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,6 +24,9 @@ var (
 	chartDir = filepath.Join(deploy, "chart", "nodekeeper")
 	// compared is the release to compare with the manifests: it uses their namespace.
 	compared = helm.Release{Chart: name, Name: name, Namespace: system}
+
+	// chartDirs are those of all charts. TestEveryChartIsTested checks that they are all.
+	chartDirs = []string{chartDir, sharder.dir(), placement.dir()}
 
 	every = flag.Bool("every", false, "compare every combination of the features, not only those that differ by two from none or from all")
 )
@@ -87,23 +91,29 @@ func same(t *testing.T, from *manifests.Tree, values map[string]any, k *types.Ku
 
 func TestDefaultsAreTheBase(t *testing.T) { same(t, tree(t), nil, manifests.Kustomization("base")) }
 
-// TestValuesOfOverlaysAreTheOverlays checks that each overlay has a matching values file, and that
-// each values file has an overlay.
-func TestValuesOfOverlaysAreTheOverlays(t *testing.T) {
-	from := tree(t)
-	overlays, err := os.ReadDir(filepath.Join(deploy, "overlays"))
+// overlays returns the values file of each overlay. It checks that there is one for each, and no
+// other.
+func overlays(t *testing.T, deploy, chartDir string) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	dirs, err := filepath.Glob(filepath.Join(deploy, "overlays", "*"))
 	require.NoError(t, err)
-	var want []string
-	for _, overlay := range overlays {
-		file := filepath.Join(chartDir, "values-"+overlay.Name()+".yaml")
-		want = append(want, file)
-		values, err := helm.Values(file)
-		require.NoError(t, err)
-		same(t, from, values, manifests.Kustomization("overlays/"+overlay.Name()))
+	for _, dir := range dirs {
+		files[filepath.Base(dir)] = filepath.Join(chartDir, "values-"+filepath.Base(dir)+".yaml")
 	}
 	found, err := filepath.Glob(filepath.Join(chartDir, "values-*.yaml"))
 	require.NoError(t, err)
-	assert.ElementsMatch(t, want, found)
+	require.ElementsMatch(t, slices.Collect(maps.Values(files)), found)
+	return files
+}
+
+func TestValuesOfOverlaysAreTheOverlays(t *testing.T) {
+	from := tree(t)
+	for overlay, file := range overlays(t, deploy, chartDir) {
+		values, err := helm.Values(file)
+		require.NoError(t, err)
+		same(t, from, values, manifests.Kustomization("overlays/"+overlay))
+	}
 }
 
 // chosen returns the features of a combination, or nil if the chart refuses it, and how many of them
@@ -183,15 +193,25 @@ func TestADifferenceIsReported(t *testing.T) {
 	}
 }
 
+func TestEveryChartIsTested(t *testing.T) {
+	var all []string
+	for _, pattern := range []string{"deploy/chart/*", "*/deploy/chart/*"} {
+		found, err := filepath.Glob(filepath.Join("..", "..", pattern))
+		require.NoError(t, err)
+		all = append(all, found...)
+	}
+	assert.ElementsMatch(t, all, chartDirs)
+}
+
 // TestFilesAreCopies checks what make generate copies: Helm reads no files outside a chart.
 func TestFilesAreCopies(t *testing.T) {
-	for from, to := range map[string]string{deploy: chartDir, sharding: sharderDir} {
+	for _, chart := range chartDirs {
 		for _, file := range []string{"dashboard.json", "rules.yaml"} {
-			want, err := os.ReadFile(filepath.Join(from, "monitoring", file))
+			want, err := os.ReadFile(filepath.Join(chart, "..", "..", "monitoring", file))
 			require.NoError(t, err)
-			has, err := os.ReadFile(filepath.Join(to, "files", file))
+			has, err := os.ReadFile(filepath.Join(chart, "files", file))
 			require.NoError(t, err)
-			assert.True(t, bytes.Equal(want, has), "%s of %s is stale: run make generate", file, to)
+			assert.True(t, bytes.Equal(want, has), "%s of %s is stale: run make generate", file, chart)
 		}
 	}
 }

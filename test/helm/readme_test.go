@@ -16,15 +16,17 @@ import (
 
 // TestReferenceHasTheValues compares the table in the README of each chart with its values.yaml.
 func TestReferenceHasTheValues(t *testing.T) {
-	for _, dir := range []string{"deploy/chart/nodekeeper", "sharding/deploy/chart/sharder"} {
-		text, err := os.ReadFile(filepath.Join("..", "..", filepath.FromSlash(dir), "values.yaml"))
+	for _, dir := range chartDirs {
+		text, err := os.ReadFile(filepath.Join(dir, "values.yaml"))
 		require.NoError(t, err)
 		var document yaml.Node
 		require.NoError(t, yaml.Unmarshal(text, &document))
 		table := &strings.Builder{}
 		table.WriteString("| value | default | meaning |\n| --- | --- | --- |\n")
 		require.NoError(t, rows(table, "", document.Content[0]))
-		reference.Check(t, dir+"/README.md", "values", table.String())
+		page, err := filepath.Rel(filepath.Join("..", ".."), filepath.Join(dir, "README.md"))
+		require.NoError(t, err)
+		reference.Check(t, filepath.ToSlash(page), "values", table.String())
 	}
 }
 

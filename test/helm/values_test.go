@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -125,10 +126,10 @@ func TestPodsAreScheduledAsTheValuesRequest(t *testing.T) {
 // TestMonitoringHasTheLabelsThatPrometheusSelects: the operator's own chart selects by its release.
 func TestMonitoringHasTheLabelsThatPrometheusSelects(t *testing.T) {
 	given := values(t, `{monitoring: {enabled: true, labels: {release: kube-prometheus-stack, team: monitoring}}, commonLabels: {team: blue}}`)
-	ofSharder, _, err := helm.Render(t.Context(), loadSharder(t), sharderSystem, given)
-	require.NoError(t, err)
+	ofSharder, _ := sharder.render(t, given)
+	ofPlacement, _ := placement.render(t, given)
 	found := 0
-	for _, obj := range append(objects(t, given), ofSharder...) {
+	for _, obj := range slices.Concat(objects(t, given), ofSharder, ofPlacement) {
 		selected := obj.GetKind() == "PodMonitor" || obj.GetKind() == "PrometheusRule"
 		assert.Equal(t, selected, obj.GetLabels()["release"] != "", "%s %s", obj.GetKind(), obj.GetName())
 		if team := obj.GetLabels()["team"]; selected {
@@ -140,7 +141,7 @@ func TestMonitoringHasTheLabelsThatPrometheusSelects(t *testing.T) {
 			found++
 		}
 	}
-	assert.Equal(t, 4, found)
+	assert.Equal(t, 6, found)
 }
 
 // TestNamespacesCanHaveOtherNames renders the complete base with replaced names, including a
@@ -224,16 +225,19 @@ func TestWhatCannotWorkIsRefused(t *testing.T) {
 	assert.NoError(t, err)
 }
 
-// TestSchemaKnowsEveryValue checks that the schema contains every value, and no others.
+// TestSchemaKnowsEveryValue checks that the schema of each chart contains every value, and no
+// others.
 func TestSchemaKnowsEveryValue(t *testing.T) {
-	var schema map[string]any
-	content, err := os.ReadFile(filepath.Join(chartDir, "values.schema.json"))
-	require.NoError(t, err)
-	require.NoError(t, json.Unmarshal(content, &schema))
-	given, err := helm.Values(filepath.Join(chartDir, "values.yaml"))
-	require.NoError(t, err)
-	definitions, _ := schema["definitions"].(map[string]any)
-	checkSchema(t, "", definitions, schema, given)
+	for _, dir := range chartDirs {
+		var schema map[string]any
+		content, err := os.ReadFile(filepath.Join(dir, "values.schema.json"))
+		require.NoError(t, err)
+		require.NoError(t, json.Unmarshal(content, &schema))
+		given, err := helm.Values(filepath.Join(dir, "values.yaml"))
+		require.NoError(t, err)
+		definitions, _ := schema["definitions"].(map[string]any)
+		checkSchema(t, "", definitions, schema, given)
+	}
 }
 
 // checkSchema checks all objects with a fixed set of fields, except those of Kubernetes.

@@ -33,7 +33,7 @@ var (
 // writes it into the first of each product, and copies that for the chart.
 var runbooks = []string{
 	"deploy/monitoring/rules.yaml", "deploy/chart/nodekeeper/files/rules.yaml",
-	"placement/deploy/monitoring/rules.yaml",
+	"placement/deploy/monitoring/rules.yaml", "placement/deploy/chart/placement/files/rules.yaml",
 	"sharding/deploy/monitoring/rules.yaml", "sharding/deploy/chart/sharder/files/rules.yaml",
 }
 

@@ -56,8 +56,8 @@ func TestCommandsOnThePagesExist(t *testing.T) {
 type ours struct {
 	t              *testing.T
 	root, makefile string
-	values         map[string]any // of the chart
-	sharderValues  map[string]any // of the chart of the sharder
+	values         map[string]any   // of the chart
+	otherValues    []map[string]any // of the charts of the other products
 	flags          map[string]map[string]programs.Flag
 }
 
@@ -68,7 +68,11 @@ func newOurs(t *testing.T) *ours {
 	o := &ours{t: t, root: root, makefile: "", flags: map[string]map[string]programs.Flag{}}
 	o.makefile = o.read("Makefile")
 	require.NoError(t, yaml.Unmarshal([]byte(o.read("deploy", "chart", "nodekeeper", "values.yaml")), &o.values))
-	require.NoError(t, yaml.Unmarshal([]byte(o.read("sharding", "deploy", "chart", "sharder", "values.yaml")), &o.sharderValues))
+	for _, chart := range []string{"sharding/deploy/chart/sharder", "placement/deploy/chart/placement"} {
+		var values map[string]any
+		require.NoError(t, yaml.Unmarshal([]byte(o.read(chart, "values.yaml")), &values))
+		o.otherValues = append(o.otherValues, values)
+	}
 	require.Contains(t, o.values, "watcher")
 	return o
 }
@@ -229,7 +233,7 @@ func (o *ours) isValue(text string) bool {
 
 // checkValue checks that one of the charts has a value.
 func (o *ours) checkValue(path string) string {
-	if !hasValue(o.values, path) && !hasValue(o.sharderValues, path) {
+	if !hasValue(o.values, path) && !slices.ContainsFunc(o.otherValues, func(values map[string]any) bool { return hasValue(values, path) }) {
 		return "the chart has no value " + path
 	}
 	return ""
