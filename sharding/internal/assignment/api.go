@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	utilwait "k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
@@ -19,6 +20,12 @@ import (
 // pageTimeout bounds each page of a list: a request that hangs must not block the others forever.
 const pageTimeout = 30 * time.Second
 
+const (
+	// awaitTimeout bounds the wait for a watch. An API server that is that far behind costs a list.
+	awaitTimeout = 2 * time.Second
+	awaitPeriod  = 2 * time.Millisecond
+)
+
 // api is the part of the API server that has the objects of one resource. The simulation has another
 // one.
 type api interface {
@@ -27,8 +34,15 @@ type api interface {
 	// patch changes an object on the condition that its UID and some of its labels are as they were
 	// read, and returns the new version. It returns errConflict if the condition does not hold.
 	patch(ctx context.Context, m *metav1.PartialObjectMetadata, known []string, to change) (*metav1.PartialObjectMetadata, error)
-	// list calls each for every object that matches a selector, by a most recent read.
-	list(ctx context.Context, selector string, each func(*metav1.PartialObjectMetadata) error) error
+	// list calls each for every object that matches a selector, by a most recent read, and returns the
+	// version of the list.
+	list(ctx context.Context, selector string, each func(*metav1.PartialObjectMetadata) error) (version string, err error)
+	// watch starts to watch the objects that match a selector, from a version on. It calls handle with
+	// each object that changes or stops matching, in the order of the changes, and ended when the watch
+	// has ended.
+	watch(ctx context.Context, selector, version string, handle func(m *metav1.PartialObjectMetadata, exists bool), ended func())
+	// await waits for a condition that a watch can change, and reports whether it holds in time.
+	await(ctx context.Context, condition func() bool) bool
 	// readAll calls each for every object. It may call it for an object again after an error.
 	readAll(ctx context.Context, each func(*metav1.PartialObjectMetadata)) error
 	// follow starts to watch the objects that match a selector, and keeps the result of strip. It calls
@@ -57,18 +71,47 @@ func (s server) patch(ctx context.Context, m *metav1.PartialObjectMetadata, know
 	return write(ctx, s.client.Namespace(m.Namespace), m, known, to)
 }
 
-func (s server) list(ctx context.Context, selector string, each func(*metav1.PartialObjectMetadata) error) error {
+func (s server) list(ctx context.Context, selector string, each func(*metav1.PartialObjectMetadata) error) (version string, err error) {
 	pages := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		ctx, cancel := context.WithTimeout(ctx, pageTimeout)
 		defer cancel()
-		return s.client.List(ctx, o)
+		page, err := s.client.List(ctx, o)
+		if err == nil && version == "" {
+			version = page.ResourceVersion // the other pages are of the same version
+		}
+		return page, err //nolint:wrapcheck // callers add the context
 	})
-	return pages.EachListItem(ctx, metav1.ListOptions{LabelSelector: selector}, func(object runtime.Object) error { //nolint:wrapcheck // callers add the context
+	err = pages.EachListItem(ctx, metav1.ListOptions{LabelSelector: selector}, func(object runtime.Object) error {
 		if m, ok := object.(*metav1.PartialObjectMetadata); ok {
 			return each(m)
 		}
 		return nil
 	})
+	return version, err //nolint:wrapcheck // callers add the context
+}
+
+func (s server) watch(ctx context.Context, selector, version string, handle func(m *metav1.PartialObjectMetadata, exists bool), ended func()) {
+	go func() {
+		defer ended()
+		w, err := s.client.Watch(ctx, metav1.ListOptions{LabelSelector: selector, ResourceVersion: version})
+		if err != nil {
+			logf.FromContext(ctx).V(1).Info("Watching children failed", "error", err)
+			return
+		}
+		defer w.Stop()
+		for e := range w.ResultChan() {
+			m, isMetadata := e.Object.(*metav1.PartialObjectMetadata)
+			if !isMetadata || e.Type == watch.Error {
+				return
+			}
+			handle(m, e.Type != watch.Deleted)
+		}
+	}()
+}
+
+func (s server) await(ctx context.Context, condition func() bool) bool {
+	err := utilwait.PollUntilContextTimeout(ctx, awaitPeriod, awaitTimeout, true, func(context.Context) (bool, error) { return condition(), nil })
+	return err == nil
 }
 
 func (s server) readAll(ctx context.Context, each func(*metav1.PartialObjectMetadata)) error {
@@ -120,10 +163,11 @@ func (s server) stream(ctx context.Context, each func(*metav1.PartialObjectMetad
 }
 
 func (s server) page(ctx context.Context, each func(*metav1.PartialObjectMetadata)) error {
-	return s.list(ctx, "", func(m *metav1.PartialObjectMetadata) error {
+	_, err := s.list(ctx, "", func(m *metav1.PartialObjectMetadata) error {
 		each(m)
 		return nil
 	})
+	return err
 }
 
 func (s server) follow(ctx context.Context, selector string, strip func(*metav1.PartialObjectMetadata) *metav1.PartialObjectMetadata, handle func(m *metav1.PartialObjectMetadata, exists bool), synced func()) *following {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,14 +15,25 @@ import (
 )
 
 // children moves the children of main objects before the main objects themselves. Pending moves are
-// batched: one list per resource finds the children of all of them. It lists the children of all
-// shards, because policies place the ones that no shard creates by the table of that time.
+// batched. It finds the children of all shards, because policies place the ones that no shard creates
+// by the table of that time.
+//
+// It must not miss a child that the shard created before it released the main object. A list that
+// begins afterwards contains it. A view that was opened earlier shows it at the latest when it shows a
+// write of an object of that resource that was sent afterwards, because a watch shows changes in their
+// order. So a batch first moves the children that the view shows, which must be written anyway. When
+// the view shows the last of these writes, it shows all children. If there was none to write, or the
+// view does not get there, it is opened again.
 type children struct {
 	of *assigner
+	// views are the open views, by resource. Only run uses them.
+	views map[*tracker]*childView
 
 	mu      sync.Mutex
 	waiting map[types.UID]move
-	wake    signal.Signal
+	// moving is the batch that is being moved.
+	moving batch
+	wake   signal.Signal
 }
 
 // move is a main object whose children must move.
@@ -47,27 +59,50 @@ type result struct {
 }
 
 func newChildren(of *assigner) *children {
-	return &children{of: of, waiting: map[types.UID]move{}, wake: signal.New()}
+	return &children{of: of, views: map[*tracker]*childView{}, waiting: map[types.UID]move{}, wake: signal.New()}
 }
 
 // add requests that the children of an object be moved. The object is enqueued afterwards, even on
-// failure.
+// failure. A repeated request for the same version has no effect: it would find no child to write.
 func (c *children) add(m move) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
+	if r := c.moving[m.main.UID]; r != nil && r.to == m.to && r.after == m.after && r.main.ResourceVersion == m.main.ResourceVersion {
+		return
+	}
 	c.waiting[m.main.UID] = m
-	c.mu.Unlock()
 	c.wake.Send()
 }
 
 // run moves children until ctx ends.
 func (c *children) run(ctx context.Context) {
 	for {
+		var idle <-chan time.Time
+		if len(c.views) > 0 {
+			idle = time.After(keepViews)
+		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-c.wake:
+			c.move(ctx, c.take())
+		case <-idle:
+			c.closeViews()
 		}
-		c.move(ctx, c.take())
+	}
+}
+
+// closeViews closes all views.
+func (c *children) closeViews() {
+	for of := range c.views {
+		c.closeView(of)
+	}
+}
+
+func (c *children) closeView(of *tracker) {
+	if v := c.views[of]; v != nil {
+		v.stop()
+		delete(c.views, of)
 	}
 }
 
@@ -80,7 +115,15 @@ func (c *children) take() batch {
 		b[uid] = &result{move: m, versions: map[string]string{}}
 	}
 	clear(c.waiting)
+	c.moving = b
 	return b
+}
+
+// end allows new requests for a batch.
+func (c *children) end() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.moving = nil
 }
 
 // move moves the children of a batch and enqueues the main objects.
@@ -101,13 +144,14 @@ func (c *children) move(ctx context.Context, b batch) {
 			}
 		}
 	}
+	c.end()
 	for _, r := range b {
 		key := keyFor(r.main)
 		now := c.of.now()
 		if r.err != nil {
 			c.of.handleError(ctx, r.of, key, r.err)
 			if !errors.Is(r.err, errConflict) {
-				r.of.changeChildren(r.main, func(c childrenMove) childrenMove { return c.failed(r.to, now) })
+				r.of.changeChildren(r.main, func(c childrenMove) childrenMove { return c.failed(now) })
 			}
 			r.of.queue.AddRateLimited(key)
 			continue
@@ -130,28 +174,56 @@ func (b batch) fail(of *tracker, err error) {
 	}
 }
 
-// moveAll moves the children of a batch that belong to one resource. It lists them from etcd, so
-// that it does not miss any that the shard created before it released the main object.
+// moveAll moves the children of a batch that belong to one resource.
 func (c *children) moveAll(ctx context.Context, of *tracker, b batch) error {
+	selector := of.childSelector(c.of.current(), b)
+	v := c.views[of]
+	if v == nil || !v.isOpen(selector) || !c.catchUp(ctx, of, v, b) {
+		c.closeView(of)
+		var err error
+		if v, err = of.openView(ctx, selector); err != nil {
+			return err
+		}
+		c.views[of] = v
+	}
+	c.write(ctx, of, b, v.of(b), true)
+	return nil
+}
+
+// catchUp moves the children that a view shows, and reports whether the view then shows all of them.
+func (c *children) catchUp(ctx context.Context, of *tracker, v *childView, b batch) bool {
+	last := c.write(ctx, of, b, v.of(b), false)
+	return last != "" && of.api.await(ctx, func() bool { return v.hasReached(last) })
+}
+
+// write moves children of the main objects of a batch. It returns the version of the last write, or ""
+// if there was none. The argument isRecent is unset if they may have changed.
+func (c *children) write(ctx context.Context, of *tracker, b batch, all []*metav1.PartialObjectMetadata, isRecent bool) (last string) {
 	v := c.of.current()
 	limit := make(chan struct{}, c.of.Concurrency)
+	var mu sync.Mutex
 	var writes sync.WaitGroup
-	defer writes.Wait()
-	return of.api.list(ctx, of.childSelector(v, b), func(child *metav1.PartialObjectMetadata) error {
-		owner := metav1.GetControllerOf(child)
-		if owner == nil || b[owner.UID] == nil {
-			return nil
-		}
+	for _, child := range all {
 		if child.Labels[of.keys.shard] == "" && (!v.isLabelled(of.resource) || !v.selects(of.mapping, child)) {
-			return nil // a cluster-scoped object can have children in namespaces outside the ring
+			continue // a cluster-scoped object can have children in namespaces outside the ring
 		}
+		r := b[metav1.GetControllerOfNoCopy(child).UID]
 		limit <- struct{}{}
 		writes.Go(func() {
 			defer func() { <-limit }()
-			b[owner.UID].take(ctx, of, child)
+			version, err := r.take(ctx, of, child)
+			if err != nil && (isRecent || !errors.Is(err, errConflict)) {
+				r.fail(err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if version != "" && isLater(version, last) {
+				last = version
+			}
 		})
-		return nil
-	})
+	}
+	writes.Wait()
+	return last
 }
 
 // childSelector returns a selector that matches at least all children of a batch. Without a policy,
@@ -178,18 +250,20 @@ func (t *tracker) hasBare(b batch) bool {
 	})
 }
 
-// take moves one child.
-func (r *result) take(ctx context.Context, of *tracker, child *metav1.PartialObjectMetadata) {
+// take moves one child. It returns the version that it has written, or "" if it has not changed the
+// child.
+func (r *result) take(ctx context.Context, of *tracker, child *metav1.PartialObjectMetadata) (written string, err error) {
 	after := child
 	if child.Labels[of.keys.shard] != r.to {
-		var err error
 		after, err = of.write(ctx, child, change{labels: map[string]*string{of.keys.shard: &r.to}})
 		if apierrors.IsNotFound(err) {
-			return
+			return "", nil
 		}
 		if err != nil {
-			r.fail(err)
-			return
+			return "", err
+		}
+		if after.Labels[of.keys.shard] == r.to { // otherwise, admission has reverted the change, and no version was stored
+			written = after.ResourceVersion
 		}
 		of.of.metrics.followed(of)
 	}
@@ -202,6 +276,7 @@ func (r *result) take(ctx context.Context, of *tracker, child *metav1.PartialObj
 	if isLater(after.ResourceVersion, r.versions[name]) {
 		r.versions[name] = after.ResourceVersion
 	}
+	return written, nil
 }
 
 func (r *result) fail(err error) {

@@ -142,11 +142,11 @@ func (k *kind) nextOfMain(m *metav1.PartialObjectMetadata, o object, s situation
 	return next, o
 }
 
-// nextOfChildren returns the next step for an object whose children must move. It waits while
-// writes to assign them to another shard may still arrive.
+// nextOfChildren returns the next step for an object whose children must move. It waits while earlier
+// writes to them may still arrive.
 func nextOfChildren(c *childrenMove, next step, s situation) step {
 	until := s.settled
-	if c.isUnsure(next.to, s.now) && c.unsure.After(until) {
+	if c.isUnsure(s.now) && c.unsure.After(until) {
 		until = c.unsure
 	}
 	if left := until.Sub(s.now); left > 0 {

@@ -56,10 +56,9 @@ type childrenMove struct {
 	// resource.
 	isDone   bool
 	versions map[string]string
-	// unsure is until when writes of a failed attempt may still arrive, which would assign children to
-	// the shard unsureTo, or to several shards if that is "".
-	unsure   time.Time
-	unsureTo string
+	// unsure is until when writes of a failed attempt may still arrive. They would assign children to the
+	// shard of that attempt, even if they have come back meanwhile to the shard that they had then.
+	unsure time.Time
 }
 
 // arriveWithin bounds the time in which a write whose answer has not come in time is still carried
@@ -113,21 +112,16 @@ func (c childrenMove) begun(to string) childrenMove {
 	if c.to == to {
 		return c
 	}
-	return childrenMove{to: to, unsure: c.unsure, unsureTo: c.unsureTo}
+	return childrenMove{to: to, unsure: c.unsure}
 }
 
-// isUnsure reports whether children may still be assigned to another shard than this one.
-func (c childrenMove) isUnsure(to string, now time.Time) bool {
-	return now.Before(c.unsure) && c.unsureTo != to
-}
+// isUnsure reports whether writes of a failed attempt may still arrive.
+func (c childrenMove) isUnsure(now time.Time) bool { return now.Before(c.unsure) }
 
-// failed returns the move after an attempt to move the children to a shard has failed. Some of its
-// writes may have been sent.
-func (c childrenMove) failed(to string, now time.Time) childrenMove {
-	if c.isUnsure(to, now) {
-		to = ""
-	}
-	c.isDone, c.unsure, c.unsureTo = false, now.Add(arriveWithin), to
+// failed returns the move after an attempt to move the children has failed. Some of its writes may have
+// been sent.
+func (c childrenMove) failed(now time.Time) childrenMove {
+	c.isDone, c.unsure = false, now.Add(arriveWithin)
 	return c
 }
 
@@ -135,7 +129,7 @@ func (c childrenMove) failed(to string, now time.Time) childrenMove {
 // versions of an earlier attempt, which may have moved all the children there were. Results for another
 // shard than the last one do not count, nor results that another attempt may still change.
 func (c childrenMove) done(to string, versions map[string]string, now time.Time) childrenMove {
-	if c.to != to || c.isUnsure(to, now) {
+	if c.to != to || c.isUnsure(now) {
 		return c
 	}
 	versions = maps.Clone(versions)

@@ -12,7 +12,7 @@ type mutant struct {
 
 	ignoresLeases, ignoresDeadlines, patchesBlindly, neverResyncs, takesEarly     bool
 	actsPastLease, returnsAtOnce, startsWhileDrained, forgetsSent, trustsOldCache bool
-	acknowledgesEarly, releasesAnyVersion, forcesUnfenced                         bool
+	acknowledgesEarly, releasesAnyVersion, forcesUnfenced, trustsViews            bool
 }
 
 var mutants = map[string]mutant{ //nolint:gochecknoglobals // a constant
@@ -25,6 +25,7 @@ var mutants = map[string]mutant{ //nolint:gochecknoglobals // a constant
 	"death: after a second":                                       {breaks: errS5, narrow: single, takesEarly: true},
 	"force: without a fence":                                      {breaks: errS5, narrow: func(s *settings) { s.forces = true }, forcesUnfenced: true},
 	"children: where they are is forgotten":                       {settles: true, breaks: errS3, knows: func(o object) object { o.life.children.isDone = false; return o }},
+	"children: a view is always recent":                           {breaks: errS2, narrow: (*settings).leave, trustsViews: true},
 	"children: they are where they were":                          {breaks: errS4, knows: func(o object) object { o.life.children.isDone = o.life.children.to != ""; return o }},
 	"shard: acts past its Lease":                                  {breaks: errS1, narrow: single, actsPastLease: true},
 	"shard: acts on the version that it has released":             {breaks: errS1, narrow: single, startsWhileDrained: true, forgetsSent: true},
@@ -36,5 +37,5 @@ var mutants = map[string]mutant{ //nolint:gochecknoglobals // a constant
 
 // single narrows the settings to a single object without children, and to processes that freeze.
 func single(s *settings) {
-	s.mains, s.children, s.policy, s.freezes, s.kills = 1, false, true, 24, 4
+	s.mains, s.children, s.policy, s.freezes, s.kills, s.leaves = 1, false, true, 24, 4, false
 }

@@ -99,6 +99,22 @@ func (s *shard) step() {
 	}
 }
 
+// hurry performs several actions on an object.
+func (s *shard) hurry(name string) {
+	s.observe(name)
+	if s.cached(name) == nil {
+		return
+	}
+	s.start(name)
+	for range s.choices.Next(3) {
+		s.act(name)
+	}
+	if s.choices.Next(2) == 0 {
+		s.finish(name)
+		s.acknowledge(name)
+	}
+}
+
 // holds reports whether the process may act. Without its Lease it stops.
 func (s *shard) holds() bool {
 	if s.epoch != 0 && s.world.now.After(s.until) && !s.mutant.actsPastLease {
@@ -215,7 +231,11 @@ func (s *shard) act(name string) {
 		return
 	}
 	child := id{true, name + "-" + strconv.Itoa(s.choices.Next(2))}
-	if s.world.get(child) != nil {
+	if m := s.world.get(child); m != nil {
+		if s.settings.leaves && !s.isSettling {
+			s.world.record("%s deletes %s", s.name(), child.name)
+			s.world.store(child, nil)
+		}
 		return
 	}
 	at := s.name()

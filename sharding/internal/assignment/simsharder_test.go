@@ -5,6 +5,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -36,6 +37,7 @@ type sharder struct {
 	trackers   [2]*tracker // of main objects and of children
 	queues     [2]*queue
 	watches    []*simulatedWatch
+	streams    []*stream
 	// sightings are what the process has seen of the Leases.
 	sightings [shardCount]sighting
 	// busy counts the answers of the API server for which the process waits. isReading is set while it
@@ -135,9 +137,9 @@ func (s *sharder) step() {
 	choice := s.choices.Next(18)
 	switch {
 	case choice < 4:
-		s.deliverAll()
+		s.deliverAll(choice == 0)
 	case choice < 6:
-		s.deliver(s.choices.Next(max(len(s.watches), 1)), choice == 5)
+		s.deliver(s.choices.Next(max(len(s.watches)+len(s.streams), 1)), choice == 5)
 	case choice < 11:
 		s.process(choice)
 	case choice < 14:
@@ -153,6 +155,25 @@ func (s *sharder) step() {
 	case s.assigner.resyncs.due || s.choices.Next(4) == 0:
 		s.resync()
 	}
+}
+
+// hurry performs all actions of the process, but seldom lets the views of children show changes.
+func (s *sharder) hurry() {
+	if !s.isLeader || s.isFrozen || s.isLost {
+		return
+	}
+	for i := 0; i < shardCount && s.busy == 0; i++ {
+		s.watchLease(i)
+	}
+	s.look()
+	if s.busy == 0 && s.assigner.resyncs.due {
+		s.resync()
+	}
+	s.deliverAll(s.choices.Next(8) == 7)
+	for n := range 4 {
+		s.process(n)
+	}
+	s.moveChildren()
 }
 
 // look replaces the view by the current one.
@@ -206,6 +227,7 @@ func (s *sharder) writeTable() {
 			table |= 1 << i
 		}
 	}
+	table = s.world.withoutLeaving(table)
 	s.wait()
 	if !s.isLost && version == s.world.tableVersion && table != s.world.table {
 		s.world.record("%s writes a table", s.name)
@@ -249,6 +271,9 @@ func (s *sharder) moveChildren() {
 	}
 	s.isMoving = true
 	a := s.assigner
+	if !s.isSettling && s.choices.Next(32) == 31 {
+		a.children.closeViews()
+	}
 	a.children.move(a.ctx, a.children.take())
 	s.isMoving = false
 }
@@ -263,6 +288,9 @@ func (s *sharder) resync() {
 // deliver lets a watch show the next change, or list all objects again.
 func (s *sharder) deliver(n int, relists bool) {
 	if n >= len(s.watches) {
+		if n -= len(s.watches); n < len(s.streams) {
+			s.streams[n].deliver(relists)
+		}
 		return
 	}
 	w := s.watches[n]
@@ -277,8 +305,8 @@ func (s *sharder) deliver(n int, relists bool) {
 	}
 }
 
-// deliverAll lets the watches show all changes.
-func (s *sharder) deliverAll() {
+// deliverAll lets the watches show all changes, and the views of children, too, or not.
+func (s *sharder) deliverAll(ofViews bool) {
 	for _, w := range slices.Clone(s.watches) {
 		if !w.isSynced {
 			w.list()
@@ -286,6 +314,10 @@ func (s *sharder) deliverAll() {
 		for _, of := range s.world.order {
 			for w.next(of) {
 			}
+		}
+	}
+	for _, w := range slices.Clone(s.streams) {
+		for ofViews && w.next() {
 		}
 	}
 }
@@ -425,25 +457,94 @@ func earlier(a, b time.Time) time.Time {
 	return b
 }
 
-func (a *simulatedAPI) list(_ context.Context, selector string, each func(*metav1.PartialObjectMetadata) error) error {
+func (a *simulatedAPI) list(_ context.Context, selector string, each func(*metav1.PartialObjectMetadata) error) (string, error) {
 	a.wait()
 	if a.isLost || a.choices.Happens(a.settings.refused) {
-		return errRefused
+		return "", errRefused
 	}
 	all := slices.DeleteFunc(a.world.all(a.isChild), func(m *metav1.PartialObjectMetadata) bool { return !a.world.matches(selector, m) })
 	for _, m := range all {
 		if err := each(m); err != nil {
-			return err
+			return "", err
 		}
 	}
-	return nil
+	return strconv.Itoa(a.world.rv), nil
 }
 
 func (a *simulatedAPI) readAll(ctx context.Context, each func(*metav1.PartialObjectMetadata)) error {
-	return a.list(ctx, "", func(m *metav1.PartialObjectMetadata) error {
+	_, err := a.list(ctx, "", func(m *metav1.PartialObjectMetadata) error {
 		each(m)
 		return nil
 	})
+	return err
+}
+
+func (a *simulatedAPI) watch(ctx context.Context, selector, version string, handle func(*metav1.PartialObjectMetadata, bool), ended func()) {
+	w := &stream{of: a.sharder, ctx: ctx, isChild: a.isChild, selector: selector, handle: handle, ended: ended, shown: map[id]bool{}}
+	for ; w.at < len(a.world.changes) && !isLater(a.world.changes[w.at].object.ResourceVersion, version); w.at++ {
+		c := a.world.changes[w.at]
+		w.shown[c.of] = c.exists && a.world.matches(selector, c.object)
+	}
+	a.streams = append(a.streams, w)
+}
+
+// await gives up now and then, like a process that waits for a watch that is too far behind.
+func (a *simulatedAPI) await(_ context.Context, condition func() bool) bool {
+	for range 4 {
+		if condition() || a.mutant.trustsViews {
+			return true
+		}
+		a.wait()
+		for _, w := range slices.Clone(a.streams) {
+			w.deliver(false)
+		}
+	}
+	return condition()
+}
+
+// stream is a watch of the objects that match a selector, which shows changes in their order.
+type stream struct {
+	of       *sharder
+	ctx      context.Context //nolint:containedctx // as for a request
+	isChild  bool
+	selector string
+	handle   func(m *metav1.PartialObjectMetadata, exists bool)
+	ended    func()
+	// at is the number of changes that were shown, and shown the objects that matched then.
+	at    int
+	shown map[id]bool
+}
+
+// deliver shows some of the next changes, or ends the watch.
+func (w *stream) deliver(ends bool) {
+	if ends {
+		w.of.streams = slices.DeleteFunc(w.of.streams, func(other *stream) bool { return other == w })
+		w.ended()
+		return
+	}
+	for w.next() && w.of.choices.Next(2) == 0 {
+	}
+}
+
+// next shows the next change, and reports whether there was one.
+func (w *stream) next() bool {
+	if w.ctx.Err() != nil {
+		w.deliver(true)
+		return false
+	}
+	for w.at < len(w.of.world.changes) {
+		c := w.of.world.changes[w.at]
+		w.at++
+		if c.of.isChild != w.isChild {
+			continue
+		}
+		matched, matches := w.shown[c.of], c.exists && w.of.world.matches(w.selector, c.object)
+		if w.shown[c.of] = matches; matched || matches {
+			w.handle(c.object, matches)
+			return true
+		}
+	}
+	return false
 }
 
 func (a *simulatedAPI) follow(_ context.Context, selector string, strip func(*metav1.PartialObjectMetadata) *metav1.PartialObjectMetadata, handle func(*metav1.PartialObjectMetadata, bool), synced func()) *following {

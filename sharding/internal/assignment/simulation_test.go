@@ -32,15 +32,29 @@ type settings struct {
 	late            int
 	kills, freezes  int
 	settles         bool
+	// leaves is set if shards often get or lose all of their slots while they live, and create and
+	// delete many children, so that a view of children often lacks some of them. Little else happens.
+	leaves bool
 }
 
 func (s *settings) draw(c *schedules.Choices) {
 	s.children, s.policy = c.Next(4) != 3, c.Next(2) == 0
-	s.forces = c.Also(4) == 3
+	s.forces, s.leaves = c.Also(4) == 3, false
 	s.mains, s.maxMoves = []int{1, 1, 2, 3}[c.Next(4)], 1+c.Next(3)
 	s.refused, s.lost, s.late = []int{0, 4, 12}[c.Next(3)], []int{0, 4, 12}[c.Next(3)], []int{0, 4, 12}[c.Next(3)]
 	s.kills, s.freezes = []int{0, 1, 4}[c.Next(3)], []int{0, 8, 24}[c.Next(3)]
 	s.settles, s.stale = c.Next(4) == 3, []int{0, 0, 16}[c.Next(3)]
+	if c.Also(8) == 7 {
+		s.leave()
+	}
+}
+
+// leave makes moves of children frequent, and faults rare. No write is late: one that assigns a child
+// to the shard of its main object, see [tracker.follow], can arrive after that object has left this
+// shard and the child has come back to the shard from which it was to be taken.
+func (s *settings) leave() {
+	s.leaves, s.children, s.kills, s.freezes, s.stale, s.late = true, true, 0, 0, 0, 0
+	s.refused, s.lost = min(s.refused, 4), min(s.lost, 4)
 }
 
 // simulation has all actors. It is reused for consecutive runs.
@@ -112,11 +126,15 @@ func (s *simulation) reset(bytes []byte, traced bool) {
 	s.sharders[0].isLeader = true
 	s.sharders[0].lead()
 	s.sharders[0].look()
-	s.sharders[0].deliverAll()
+	s.sharders[0].deliverAll(true)
 }
 
 // step lets one actor act.
 func (s *simulation) step() {
+	if s.settings.leaves {
+		s.stepOfMove()
+		return
+	}
 	switch who := s.choices.Next(32); {
 	case who < 12:
 		s.leading().step()
@@ -132,6 +150,25 @@ func (s *simulation) step() {
 		}
 	case s.choices.Happens(8 * s.settings.kills):
 		s.kill(s.choices.Next(shardCount + len(s.sharders)))
+	}
+}
+
+// stepOfMove lets one actor do all that it can do for moves at once, so that many main objects move with
+// their children in one run, while the shards create and delete others.
+func (s *simulation) stepOfMove() {
+	switch who := s.choices.Next(16); {
+	case who < 6:
+		s.leading().hurry()
+	case who < 13:
+		s.shards[who%shardCount].hurry(mainName(s.choices.Next(s.settings.mains)))
+	case who < 14:
+		s.passTime()
+	case who < 15:
+		s.world.leave(s.choices.Next(shardCount))
+	default:
+		if n := len(s.world.late); n > 0 {
+			s.world.arrive(s.choices.Next(n))
+		}
 	}
 }
 
@@ -227,7 +264,10 @@ func (s *simulation) interleave() {
 	s.depth++
 	defer func() { s.depth-- }()
 	steps := s.choices.Next(16)
-	if steps < 15 {
+	switch {
+	case s.settings.leaves:
+		steps -= 14
+	case steps < 15:
 		steps = steps/2 - 3
 	}
 	for range steps {
@@ -303,7 +343,7 @@ func (s *simulation) settleOnce(round int) {
 		leader.watchLease(i)
 	}
 	leader.look()
-	leader.deliverAll()
+	leader.deliverAll(true)
 	if leader.assigner.resyncs.due || round%8 == 7 {
 		leader.resync()
 	}

@@ -23,9 +23,12 @@ type world struct {
 	rv      int
 	objects map[id]*stored
 	order   []id // the objects in the order of their creation
+	changes []changed
 	leases  []*lease
 	// table is the set of shards in the table, as bits, and tableVersion its resourceVersion.
 	table, tableVersion int
+	// leaving is the set of shards that get no slots.
+	leaving int
 	// leadUntil is when the Lease of the leading sharder ends.
 	leadUntil time.Time
 	// isFenced is set if the API server refuses writes of shards to objects without their label, and
@@ -60,6 +63,14 @@ type stored struct {
 
 func (o *stored) current() *metav1.PartialObjectMetadata { return o.versions[len(o.versions)-1] }
 
+// changed is a change of an object: its new version or, if it was deleted, the last one, with the
+// resourceVersion of the deletion.
+type changed struct {
+	of     id
+	object *metav1.PartialObjectMetadata
+	exists bool
+}
+
 // lease is the Lease of a shard.
 type lease struct {
 	isHeld bool
@@ -67,7 +78,7 @@ type lease struct {
 	epoch, version int
 }
 
-// lateWrite is a write whose request or answer is delayed. It never arrives after its deadline.
+// lateWrite is a write whose request or answer is delayed. It arrives before its deadline or never.
 type lateWrite struct {
 	deadline time.Time
 	arrive   func()
@@ -112,6 +123,28 @@ func (w *world) breaks(promise error, format string, args ...any) {
 	}
 }
 
+// leave lets all shards leave but one, and writes the table.
+func (w *world) leave(shard int) {
+	w.leaving = 1<<shardCount - 1 - 1<<shard
+	table := 0
+	for i, l := range w.leases {
+		if l.isHeld {
+			table |= 1 << i
+		}
+	}
+	w.table = w.withoutLeaving(table)
+	w.tableVersion++
+	w.record("the table has the shards %v", names(w.table))
+}
+
+// withoutLeaving returns the shards of a set that get slots.
+func (w *world) withoutLeaving(table int) int {
+	if table&^w.leaving == 0 {
+		return table
+	}
+	return table &^ w.leaving
+}
+
 // get returns the current version of an object, or nil.
 func (w *world) get(of id) *metav1.PartialObjectMetadata {
 	if o := w.objects[of]; o != nil {
@@ -153,10 +186,13 @@ func (w *world) store(of id, m *metav1.PartialObjectMetadata) {
 		w.objects[of] = o
 		w.order = append(w.order, of)
 	}
-	if m != nil {
-		m.ResourceVersion = w.nextVersion()
+	change := changed{of, m, m != nil}
+	if m == nil {
+		change.object = o.current().DeepCopy()
 	}
+	change.object.ResourceVersion = w.nextVersion()
 	o.versions = append(o.versions, m)
+	w.changes = append(w.changes, change)
 	w.writes++
 }
 
@@ -218,7 +254,7 @@ func edited(entries map[string]string, changes map[string]*string) map[string]st
 func (w *world) arrive(at int) {
 	write := w.late[at]
 	w.late = slices.Delete(w.late, at, at+1)
-	if w.now.After(write.deadline) {
+	if !w.now.Before(write.deadline) {
 		return
 	}
 	w.record("a late write arrives")

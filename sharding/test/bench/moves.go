@@ -22,7 +22,9 @@ type figure struct {
 	objects int
 	took    time.Duration
 	writes  float64
-	cpu     cpu
+	// lists is the number of pages of children that were listed.
+	lists float64
+	cpu   cpu
 }
 
 func (f figure) writesEach() float64 { return f.writes / float64(f.objects) }
@@ -67,12 +69,15 @@ func (b *bench) moves(ctx context.Context) error {
 
 func (b *bench) printMoves(what string, f figure) {
 	b.printResult(what+": objects, s, writes for each", "%d, %.1f, %.2f", f.objects, f.took.Seconds(), f.writesEach())
+	if b.children > 0 {
+		b.printResult(what+": pages of 500 children listed", "%.0f", f.lists)
+	}
 	b.printResult(what+": CPU for each object, ms: API server, etcd, sharder, shards and clients", "%s", f.cpu.per(f.objects))
 }
 
 // measure returns the cost of moving objects.
 func (b *bench) measure(ctx context.Context, objects int, move func() error) (figure, error) {
-	before, err := b.writes(ctx)
+	before, err := b.requests(ctx)
 	if err != nil {
 		return figure{}, err
 	}
@@ -89,8 +94,10 @@ func (b *bench) measure(ctx context.Context, objects int, move func() error) (fi
 	if err != nil {
 		return figure{}, err
 	}
-	after, err := b.writes(ctx)
-	return figure{objects: objects, took: took, writes: after - before, cpu: now.since(spent)}, err
+	after, err := b.requests(ctx)
+	return figure{
+		objects: objects, took: took, writes: writes(after) - writes(before), lists: after["LIST configmaps"] - before["LIST configmaps"], cpu: now.since(spent),
+	}, err
 }
 
 // rebalance lets a second shard join and waits until it has its share.

@@ -122,10 +122,7 @@ func (b *bench) requests(ctx context.Context) (map[string]float64, error) {
 }
 
 // writes returns the number of patches of Secrets and ConfigMaps.
-func (b *bench) writes(ctx context.Context) (float64, error) {
-	all, err := b.requests(ctx)
-	return all["PATCH secrets"] + all["PATCH configmaps"], err
-}
+func writes(all map[string]float64) float64 { return all["PATCH secrets"] + all["PATCH configmaps"] }
 
 func kinds(all map[string]float64) []string { return slices.Sorted(maps.Keys(all)) }
 

@@ -1,0 +1,93 @@
+package assignment
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// keepViews is how long views are kept after the last batch.
+const keepViews = 10 * time.Second
+
+// childView shows the objects of a controlled resource while main objects move, so that not every
+// batch lists them: a list, and a watch from there on. The watch can be behind, see [children].
+type childView struct {
+	selector string
+	stop     context.CancelFunc
+
+	mu sync.Mutex
+	// objects are the objects with a controller.
+	objects map[types.NamespacedName]*metav1.PartialObjectMetadata
+	// at is the resourceVersion of the last change that the view shows.
+	at string
+	// isEnded is set when the watch has ended.
+	isEnded bool
+}
+
+// openView lists the objects of the tracker that match a selector by a most recent read, and starts to
+// watch them.
+func (t *tracker) openView(ctx context.Context, selector string) (*childView, error) {
+	v := &childView{selector: selector, objects: map[types.NamespacedName]*metav1.PartialObjectMetadata{}}
+	show := func(m *metav1.PartialObjectMetadata, exists bool) { v.show(t.strip(m), exists) }
+	at, err := t.api.list(ctx, selector, func(m *metav1.PartialObjectMetadata) error {
+		show(m, true)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	v.at = at
+	ctx, v.stop = context.WithCancel(t.ctx)
+	t.api.watch(ctx, selector, at, show, v.end)
+	return v, nil
+}
+
+// show updates the view after a change.
+func (v *childView) show(m *metav1.PartialObjectMetadata, exists bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.at = m.ResourceVersion
+	if exists && metav1.GetControllerOfNoCopy(m) != nil {
+		v.objects[keyFor(m)] = m
+	} else {
+		delete(v.objects, keyFor(m))
+	}
+}
+
+func (v *childView) end() {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.isEnded = true
+}
+
+// hasReached reports whether the view shows all changes up to a version.
+func (v *childView) hasReached(version string) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return version == v.at || isLater(v.at, version)
+}
+
+// isOpen reports whether the view shows the changes of all objects that match a selector.
+func (v *childView) isOpen(selector string) bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return !v.isEnded && (v.selector == selector || v.selector == "")
+}
+
+// of returns the children of the main objects of a batch.
+func (v *childView) of(b batch) []*metav1.PartialObjectMetadata {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	all := slices.DeleteFunc(slices.Collect(maps.Values(v.objects)), func(m *metav1.PartialObjectMetadata) bool {
+		return b[metav1.GetControllerOfNoCopy(m).UID] == nil
+	})
+	return slices.SortedFunc(slices.Values(all), func(a, b *metav1.PartialObjectMetadata) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
+	})
+}
