@@ -37,10 +37,10 @@ type api interface {
 	// list calls each for every object that matches a selector, by a most recent read, and returns the
 	// version of the list.
 	list(ctx context.Context, selector string, each func(*metav1.PartialObjectMetadata) error) (version string, err error)
-	// watch starts to watch the objects that match a selector, from a version on. It calls handle with
+	// watchFrom starts to watch the objects that match a selector, from a version on. It calls handle with
 	// each object that changes or stops matching, in the order of the changes, and ended when the watch
 	// has ended.
-	watch(ctx context.Context, selector, version string, handle func(m *metav1.PartialObjectMetadata, exists bool), ended func())
+	watchFrom(ctx context.Context, selector, version string, handle func(m *metav1.PartialObjectMetadata, exists bool), ended func())
 	// await waits for a condition that a watch can change, and reports whether it holds in time.
 	await(ctx context.Context, condition func() bool) bool
 	// readAll calls each for every object. It may call it for an object again after an error.
@@ -90,7 +90,7 @@ func (s server) list(ctx context.Context, selector string, each func(*metav1.Par
 	return version, err //nolint:wrapcheck // callers add the context
 }
 
-func (s server) watch(ctx context.Context, selector, version string, handle func(m *metav1.PartialObjectMetadata, exists bool), ended func()) {
+func (s server) watchFrom(ctx context.Context, selector, version string, handle func(m *metav1.PartialObjectMetadata, exists bool), ended func()) {
 	go func() {
 		defer ended()
 		w, err := s.client.Watch(ctx, metav1.ListOptions{LabelSelector: selector, ResourceVersion: version})

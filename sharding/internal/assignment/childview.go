@@ -44,7 +44,7 @@ func (t *tracker) openView(ctx context.Context, selector string) (*childView, er
 	}
 	v.at = at
 	ctx, v.stop = context.WithCancel(t.ctx)
-	t.api.watch(ctx, selector, at, show, v.end)
+	t.api.watchFrom(ctx, selector, at, show, v.end) //nolint:contextcheck // the watch outlives the batch
 	return v, nil
 }
 

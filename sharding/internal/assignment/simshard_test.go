@@ -99,8 +99,8 @@ func (s *shard) step() {
 	}
 }
 
-// hurry performs several actions on an object.
-func (s *shard) hurry(name string) {
+// actOften performs several actions on an object.
+func (s *shard) actOften(name string) {
 	s.observe(name)
 	if s.cached(name) == nil {
 		return

@@ -157,8 +157,8 @@ func (s *sharder) step() {
 	}
 }
 
-// hurry performs all actions of the process, but seldom lets the views of children show changes.
-func (s *sharder) hurry() {
+// actOften performs all actions of the process, but seldom lets the views of children show changes.
+func (s *sharder) actOften() {
 	if !s.isLeader || s.isFrozen || s.isLost {
 		return
 	}
@@ -479,7 +479,7 @@ func (a *simulatedAPI) readAll(ctx context.Context, each func(*metav1.PartialObj
 	return err
 }
 
-func (a *simulatedAPI) watch(ctx context.Context, selector, version string, handle func(*metav1.PartialObjectMetadata, bool), ended func()) {
+func (a *simulatedAPI) watchFrom(ctx context.Context, selector, version string, handle func(*metav1.PartialObjectMetadata, bool), ended func()) {
 	w := &stream{of: a.sharder, ctx: ctx, isChild: a.isChild, selector: selector, handle: handle, ended: ended, shown: map[id]bool{}}
 	for ; w.at < len(a.world.changes) && !isLater(a.world.changes[w.at].object.ResourceVersion, version); w.at++ {
 		c := a.world.changes[w.at]

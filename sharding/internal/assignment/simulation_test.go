@@ -158,9 +158,9 @@ func (s *simulation) step() {
 func (s *simulation) stepOfMove() {
 	switch who := s.choices.Next(16); {
 	case who < 6:
-		s.leading().hurry()
+		s.leading().actOften()
 	case who < 13:
-		s.shards[who%shardCount].hurry(mainName(s.choices.Next(s.settings.mains)))
+		s.shards[who%shardCount].actOften(mainName(s.choices.Next(s.settings.mains)))
 	case who < 14:
 		s.passTime()
 	case who < 15:
