@@ -193,7 +193,8 @@ func (c *children) moveAll(ctx context.Context, of *tracker, b batch) error {
 // catchUp moves the children that a view shows, and reports whether the view then shows all of them.
 func (c *children) catchUp(ctx context.Context, of *tracker, v *childView, b batch) bool {
 	last := c.write(ctx, of, b, v.of(b), false)
-	return last != "" && of.api.await(ctx, func() bool { return v.hasReached(last) })
+	isDue := func() bool { return v.hasReached(last) || v.hasEnded() } // an API server ends a watch that is slow
+	return last != "" && of.api.await(ctx, isDue) && !v.hasEnded()
 }
 
 // write moves children of the main objects of a batch. It returns the version of the last write, or ""
@@ -211,14 +212,18 @@ func (c *children) write(ctx context.Context, of *tracker, b batch, all []*metav
 		limit <- struct{}{}
 		writes.Go(func() {
 			defer func() { <-limit }()
-			version, err := r.take(ctx, of, child)
+			written, err := r.take(ctx, of, child)
 			if err != nil && (isRecent || !errors.Is(err, errConflict)) {
 				r.fail(err)
 			}
+			if written == nil {
+				return
+			}
+			c.views[of].wrote(of.strip(written))
 			mu.Lock()
 			defer mu.Unlock()
-			if version != "" && isLater(version, last) {
-				last = version
+			if isLater(written.ResourceVersion, last) {
+				last = written.ResourceVersion
 			}
 		})
 	}
@@ -250,20 +255,19 @@ func (t *tracker) hasBare(b batch) bool {
 	})
 }
 
-// take moves one child. It returns the version that it has written, or "" if it has not changed the
-// child.
-func (r *result) take(ctx context.Context, of *tracker, child *metav1.PartialObjectMetadata) (written string, err error) {
+// take moves one child. It returns what it has written, or nil if it has not changed the child.
+func (r *result) take(ctx context.Context, of *tracker, child *metav1.PartialObjectMetadata) (written *metav1.PartialObjectMetadata, err error) {
 	after := child
 	if child.Labels[of.keys.shard] != r.to {
 		after, err = of.write(ctx, child, change{labels: map[string]*string{of.keys.shard: &r.to}})
 		if apierrors.IsNotFound(err) {
-			return "", nil
+			return nil, nil
 		}
 		if err != nil {
-			return "", err
+			return nil, err
 		}
 		if after.Labels[of.keys.shard] == r.to { // otherwise, admission has reverted the change, and no version was stored
-			written = after.ResourceVersion
+			written = after
 		}
 		of.of.metrics.followed(of)
 	}

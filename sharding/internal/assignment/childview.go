@@ -53,6 +53,9 @@ func (v *childView) show(m *metav1.PartialObjectMetadata, exists bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.at = m.ResourceVersion
+	if known := v.objects[keyFor(m)]; known != nil && isLater(known.ResourceVersion, m.ResourceVersion) {
+		return // from before a write of ours
+	}
 	if exists && metav1.GetControllerOfNoCopy(m) != nil {
 		v.objects[keyFor(m)] = m
 	} else {
@@ -60,10 +63,26 @@ func (v *childView) show(m *metav1.PartialObjectMetadata, exists bool) {
 	}
 }
 
+// wrote updates an object of the view after a write to it, which the watch shows later: another batch
+// must not repeat the write.
+func (v *childView) wrote(m *metav1.PartialObjectMetadata) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if known := v.objects[keyFor(m)]; known != nil && isLater(m.ResourceVersion, known.ResourceVersion) {
+		v.objects[keyFor(m)] = m
+	}
+}
+
 func (v *childView) end() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.isEnded = true
+}
+
+func (v *childView) hasEnded() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.isEnded
 }
 
 // hasReached reports whether the view shows all changes up to a version.
