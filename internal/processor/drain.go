@@ -89,7 +89,7 @@ func (p *Processor) confirm(ctx context.Context, left []queue.Queued, used []txn
 	gone := false
 	for _, t := range left {
 		isUsed := slices.ContainsFunc(used, func(u txn.Transaction) bool {
-			return txn.Compare(u, t.Transaction) == 0 || u.UID == t.UID && u.Edited != ""
+			return txn.Compare(u, t.Transaction) == 0 || u.UID == t.UID && u.RestsOnQueue()
 		})
 		if !isUsed || !p.Rewind.Unconfirmed(t.Seen) {
 			continue

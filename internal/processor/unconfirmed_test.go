@@ -72,18 +72,29 @@ func TestTransactionOfALostFutureIsNotApplied(t *testing.T) {
 // from before that.
 func TestEditsOfALostFutureKeepNoLabelAway(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t)
-	n, added := c.returned(t, set{"new": "n"}, lastLife)
-	var ghosts []*corev1.ConfigMap
-	for i, own := range []set{{"new": "n", "rack": "r8"}, {"new": "n"}} {
-		later := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", GenerateName: "later-"}}
-		require.NoError(t, c.Create(t.Context(), later))
-		ghost := event(txn.Updated, n.Name, n.UID, later.ResourceVersion, own).ConfigMap(c.transactions)
-		ghost.UID = types.UID("lost-" + strconv.Itoa(i))
-		ghosts = append(ghosts, ghost)
+	restored := set{"new": "n", "rack": "r7", "example.com/team": "blue", zone: "a"}
+	for name, states := range map[string][]txn.Transaction{
+		"set and removed": {{Labels: set{"new": "n", "rack": "r8"}}, {Labels: set{"new": "n"}}},
+		"restored":        {{Labels: restored, Marker: lastLife.Revision.String(), Restored: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t)
+			n, added := c.returned(t, set{"new": "n"}, lastLife)
+			var ghosts []*corev1.ConfigMap
+			for i, state := range states {
+				later := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "default", GenerateName: "later-"}}
+				require.NoError(t, c.Create(t.Context(), later))
+				ghost := event(txn.Updated, n.Name, n.UID, later.ResourceVersion, state.Labels)
+				ghost.Marker, ghost.Restored = state.Marker, state.Restored
+				cm := ghost.ConfigMap(c.transactions)
+				cm.UID = types.UID("lost-" + strconv.Itoa(i))
+				ghosts = append(ghosts, cm)
+			}
+			c.process(t, setup{history: unconfirmed(t), ghosts: ghosts})
+			c.put(t, added)
+			c.waitApplied(t, n.Name)
+			assert.Equal(t, "r7", c.node(t, n.Name).Labels["rack"], "nobody has removed it")
+		})
 	}
-	c.process(t, setup{history: unconfirmed(t), ghosts: ghosts})
-	c.put(t, added)
-	c.waitApplied(t, n.Name)
-	assert.Equal(t, "r7", c.node(t, n.Name).Labels["rack"], "nobody has removed it")
 }

@@ -205,10 +205,10 @@ func (q *Queue) confirm(ctx context.Context, t txn.Transaction) error {
 	}
 	existing, err := Parse(cm)
 	taken := err != nil || !existing.IsSameEvent(t)
-	// An addition is applied at once anyway, and marked without being asked for it would replace edits, see
+	// An addition is applied at once anyway. The mark would make it a request, which replaces edits, see
 	// [txn.Transaction.IsRequest].
-	isUrgent := err == nil && existing.Type == txn.Added && !t.IsRequest()
-	if err == nil && (t.AtOnce || taken) && !isUrgent {
+	isAddition := err == nil && existing.Type == txn.Added && !t.IsRequest()
+	if err == nil && (t.AtOnce || taken) && !isAddition {
 		if err := q.Expedite(ctx, existing); err != nil {
 			return err
 		}

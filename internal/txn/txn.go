@@ -54,7 +54,8 @@ type Transaction struct {
 	Overruled labels.Keys
 	// Edited are the keys that users have set, changed or removed since the Node was created, in a
 	// Deleted transaction whose final state is known. If the incarnation never got its labels, these
-	// keys are saved, see package preserve.
+	// keys are saved, see package preserve. Other transactions have, in memory only, what later states
+	// in the queue show.
 	Edited labels.Keys
 	// Owners are the field managers of the labels that are not the machine's.
 	Owners fieldmanagers.Owners
@@ -82,6 +83,9 @@ type Transaction struct {
 	// an earlier history, see package preserve. It is not stored.
 	Ahead bool
 }
+
+// RestsOnQueue reports whether a restore by the transaction depends on other states in the queue.
+func (t Transaction) RestsOnQueue() bool { return t.Edited != "" || t.Latest != nil }
 
 // IsRequest reports whether the transaction is a user's request to restore the labels of a live
 // Node, which replaces what users have set on it.

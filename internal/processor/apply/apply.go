@@ -111,8 +111,8 @@ type view struct {
 // returns an error.
 //
 // Before a plan is executed, and after all reads, confirm is called with the transactions whose
-// labels the plan saves, and the one that it restores if the queue shows edits of its Node; its error
-// ends the attempt. Other transactions need no confirmation beyond the live Node: of them, a restore
+// labels the plan saves, and the one that it restores if that rests on other states in the queue; its
+// error ends the attempt. Other transactions need no confirmation beyond the live Node: of them, a restore
 // uses only the UID, which must be that of the Node.
 func (a *Applier) Apply(ctx context.Context, queue []txn.Transaction, confirm func(context.Context, []txn.Transaction) error) (settled int, err error) {
 	r := run{queue: queue}
@@ -195,7 +195,7 @@ func used(queue []txn.Transaction, steps []preserve.Step) []txn.Transaction {
 	at := 0
 	for _, step := range steps {
 		if step.WritesNode() {
-			if queue[at].Edited != "" {
+			if queue[at].RestsOnQueue() {
 				all = append(all, queue[at])
 			}
 			break

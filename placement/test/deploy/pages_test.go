@@ -43,6 +43,7 @@ var typing = pages.Treatments{
 	{Prefix: "placement controller ", Instead: "runController ", Why: "it runs in the background, on no fixed ports"},
 	{Prefix: "placement agent ", Instead: "runAgent ", Why: "it runs until the Queue is worked on"},
 	{Prefix: "placement copy ", Kind: pages.Skip, Why: "test/images does it"},
+	{Prefix: "helm ", Kind: pages.Skip, Why: "test/helm installs the chart"},
 	{Prefix: "make ", Kind: pages.Skip, Why: "CI makes what the README has people make"},
 	{Prefix: "go test ", Kind: pages.Skip, Why: "CI runs all tests"},
 }

@@ -67,7 +67,7 @@ func newChildren(of *assigner) *children {
 func (c *children) add(m move) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if r := c.moving[m.main.UID]; r != nil && r.to == m.to && r.after == m.after && r.main.ResourceVersion == m.main.ResourceVersion {
+	if r := c.moving[m.main.UID]; r != nil && r.of == m.of && r.to == m.to && r.after == m.after && r.main.ResourceVersion == m.main.ResourceVersion {
 		return
 	}
 	c.waiting[m.main.UID] = m

@@ -5,6 +5,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"nodekeeper.dev/internal/daemon/signal"
 )
 
 // A second attempt that finds no more children at the former shard must not lower the versions that
@@ -34,4 +38,34 @@ func TestLateWritesAreAwaited(t *testing.T) {
 		assert.True(t, c.done(to, nil, now.Add(arriveWithin)).isDone, to)
 		assert.False(t, c.failed(now.Add(time.Second)).done(to, nil, now.Add(arriveWithin)).isDone, to)
 	}
+}
+
+// A request for an object whose children are being moved is repeated for nothing, unless it comes from
+// a new tracker: the one of the batch has ended, and enqueues the object no more.
+func TestRequestOfANewTrackerCounts(t *testing.T) {
+	t.Parallel()
+	main := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{UID: "u", ResourceVersion: "7"}}
+	former, c := &tracker{}, &children{waiting: map[types.UID]move{}, wake: signal.New()}
+	c.add(move{of: former, main: main, to: "web-1"})
+	c.take()
+	c.add(move{of: former, main: main, to: "web-1"})
+	assert.Empty(t, c.waiting)
+	c.add(move{of: &tracker{}, main: main, to: "web-1"})
+	assert.Len(t, c.waiting, 1)
+}
+
+// The garbage collector takes the controller of a child away just before a write to the child.
+func TestOrphanLeavesTheView(t *testing.T) {
+	t.Parallel()
+	child := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+		Name: "child", ResourceVersion: "7", OwnerReferences: []metav1.OwnerReference{{UID: "u", Controller: new(true)}},
+	}}
+	v := &childView{objects: map[types.NamespacedName]*metav1.PartialObjectMetadata{}}
+	v.show(child, true)
+	b := batch{"u": &result{}}
+	assert.Len(t, v.of(b), 1)
+	orphan := child.DeepCopy()
+	orphan.ResourceVersion, orphan.OwnerReferences = "9", nil
+	v.wrote(orphan)
+	assert.Empty(t, v.of(b))
 }

@@ -68,7 +68,12 @@ func (v *childView) show(m *metav1.PartialObjectMetadata, exists bool) {
 func (v *childView) wrote(m *metav1.PartialObjectMetadata) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if known := v.objects[keyFor(m)]; known != nil && isLater(m.ResourceVersion, known.ResourceVersion) {
+	known := v.objects[keyFor(m)]
+	switch {
+	case known == nil || !isLater(m.ResourceVersion, known.ResourceVersion):
+	case metav1.GetControllerOfNoCopy(m) == nil: // it was orphaned meanwhile
+		delete(v.objects, keyFor(m))
+	default:
 		v.objects[keyFor(m)] = m
 	}
 }
