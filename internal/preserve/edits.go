@@ -66,9 +66,9 @@ func restoredFrom(n *nodeview.Node) revision.Revision {
 }
 
 // editedSince returns the keys that users have set or removed on a Node since it was created. t is
-// a former state of it, see [WithQueuedEdits]: what differs was edited, even if managedFields do not show
-// that. An annotation that such a state does not have proves nothing, as its watcher may not keep
-// annotations. Neither does a taint, whose setter is unknown, or which agents have set.
+// a former state of it, see [WithQueuedEdits]: what differs was edited, even if managedFields do not
+// show that. An annotation that such a state does not have proves nothing, as its watcher may not
+// keep annotations. Neither does a taint, whose setter is unknown, or which agents have set.
 func editedSince(t txn.Transaction, n *nodeview.Node, policy labels.Policy) labels.Keys {
 	latest := *cmp.Or(t.Latest, &t)
 	isRestoredSince := n.IsRestored() && n.Marker != latest.Marker
@@ -82,10 +82,10 @@ func editedSince(t txn.Transaction, n *nodeview.Node, policy labels.Policy) labe
 	return n.Edited.Join(queued).Join(editedBetween(sideOf(latest), sideOfNode(n), n.Labels).Where(policy.Has))
 }
 
-// WithQueuedEdits returns the transactions of a node, oldest first, in which each but an end has the
-// keys that users have edited on its incarnation, as the states in the queue show one by one, and the
-// latest of these states. The live Node does not show what they have set and removed again, nor what
-// agents have taken over and withdrawn.
+// WithQueuedEdits sets two fields of the transactions of a node, oldest first, and returns them. Each
+// but an end gets the keys that users have edited on its incarnation, as the states in the queue show
+// one by one, and the latest of these states. The live Node does not show what users have set and
+// removed again, nor what agents have taken over and withdrawn.
 func WithQueuedEdits(queue []txn.Transaction) []txn.Transaction {
 	type life struct {
 		latest txn.Transaction
@@ -113,9 +113,9 @@ func WithQueuedEdits(queue []txn.Transaction) []txn.Transaction {
 	return queue
 }
 
-// editedByStates is [EditedSince] for two transactions. What agents have withdrawn was theirs in a state
-// that the later transaction supersedes. A restore in between keeps what was edited before it, and is
-// done again if the record has changed meanwhile.
+// editedByStates is [EditedSince] for two transactions. What agents have withdrawn was theirs in a
+// state that the later transaction supersedes. A restore in between keeps what was edited before it,
+// and is done again if the record has changed meanwhile.
 func editedByStates(edited labels.Keys, before, after txn.Transaction) labels.Keys {
 	if after.Restored && after.Marker != before.Marker {
 		edited = unchanged(edited, before.Labels, after.Labels)
@@ -127,11 +127,7 @@ func editedByStates(edited labels.Keys, before, after txn.Transaction) labels.Ke
 
 // unchanged returns the keys that both sets of labels have with the same value, or not at all.
 func unchanged(keys labels.Keys, before, after map[string]string) labels.Keys {
-	return keys.Where(func(key string) bool {
-		former, wasThere := before[key]
-		value, isThere := after[key]
-		return isThere == wasThere && value == former
-	})
+	return keys.Without(labels.AllKeysOf(slices.Values(labels.Differing(before, after))))
 }
 
 // EditedSince returns the keys that users have edited on a Node by its later state, given those that
@@ -147,8 +143,9 @@ func EditedSince(edited labels.Keys, before, after *nodeview.Node) labels.Keys {
 	return edited.Without(after.Machine).Without(after.Unclear)
 }
 
-// editedBetween returns the keys that users have edited between two states of a Node. The later one has all
-// those labels, and its own in after. The set may be larger than [labels.MaxKeysBytes].
+// editedBetween returns the keys that users have edited between two states of a Node. all has the
+// labels of the later one; after lacks those that the webhook added. The set may be larger than
+// [labels.MaxKeysBytes].
 func editedBetween(before, after labels.Side, all map[string]string) labels.Keys {
 	byUsers := func(of labels.Side, key string) bool { return !of.Machine.Has(key) && !of.Unclear.Has(key) }
 	return labels.AllKeysOf(func(yield func(string) bool) {

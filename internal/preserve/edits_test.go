@@ -51,8 +51,17 @@ func TestRestoreKeepsEarlierEdits(t *testing.T) {
 	}
 }
 
-// What users have set and removed again before a restore stays away, although the live Node does not show
-// that.
+// returnedWith returns the addition of a Node, and its updates, given its labels in each of its states.
+func returnedWith(states []set) (queue []txn.Transaction) {
+	for i, own := range states {
+		queue = append(queue, of(txn.Updated, event("stranger", strconv.Itoa(250+i), "", own)))
+	}
+	queue[0].Type = txn.Added
+	return queue
+}
+
+// What users have set and removed again before a restore stays away, although the live Node does not
+// show that.
 func TestRestoreKeepsRemovalsThatTheQueueShows(t *testing.T) {
 	bare, labelled := set{"zone": "b"}, set{"zone": "b", "team": "green"}
 	for name, tc := range map[string]struct {
@@ -91,11 +100,7 @@ func TestRestoreKeepsRemovalsThatTheQueueShows(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var queue []txn.Transaction
-			for i, own := range tc.states {
-				queue = append(queue, of(txn.Updated, event("stranger", strconv.Itoa(250+i), "", own)))
-			}
-			queue[0].Type = txn.Added
+			queue := returnedWith(tc.states)
 			if tc.change != nil {
 				tc.change(queue)
 			}
@@ -333,11 +338,7 @@ func TestAnnotationsThatAreMissingInTheQueue(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r := saved()
 			r.Labels = set{owner: "saved"}
-			var queue []txn.Transaction
-			for i, own := range tc.states {
-				queue = append(queue, of(txn.Updated, event("stranger", strconv.Itoa(250+i), "", own)))
-			}
-			queue[0].Type = txn.Added
+			queue := returnedWith(tc.states)
 			n := &nodeview.Node{UID: "stranger", Revision: revision.MustParse("300"), Labels: tc.is}
 			d := preserve.Decide(preserve.WithQueuedEdits(queue)[0], r, n, withPreserved)
 			assert.Equal(t, tc.want, d.Labels)

@@ -49,8 +49,8 @@ func TestForecastAppliesTransactionsInOrder(t *testing.T) {
 	assert.Equal(t, "10", r.Revision.String(), "the argument stays as it is")
 }
 
-// TestForecastKeepsAwayWhatTheQueueShowsAsRemoved: a user sets a label before the restore, and removes it
-// again.
+// TestForecastKeepsAwayWhatTheQueueShowsAsRemoved: a user sets a label before the restore, and
+// removes it again.
 func TestForecastKeepsAwayWhatTheQueueShowsAsRemoved(t *testing.T) {
 	n := inspect.Node{
 		Name:  "node-1",

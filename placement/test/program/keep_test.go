@@ -16,7 +16,6 @@ import (
 	"nodekeeper.dev/internal/daemon/connect"
 	"nodekeeper.dev/placement/agent"
 	"nodekeeper.dev/placement/test/journal"
-	"nodekeeper.dev/placement/test/queues"
 	"nodekeeper.dev/test/controlplane"
 	"nodekeeper.dev/test/faultproxy"
 )
@@ -119,10 +118,7 @@ func writesLease(r *http.Request) bool {
 // interrupted, and nothing moves.
 func TestKeptWorkGoesOnWithoutTheAPIServer(t *testing.T) {
 	t.Parallel()
-	plane, err := controlplane.Start(controlplane.Options{})
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, plane.Stop()) })
-	require.NoError(t, queues.Install(t.Context(), plane.Config))
+	plane := ownPlane(t)
 	c := clusterOn(t, plane, short)
 	a, b := c.keeper("w-0"), c.keeper("w-1")
 	c.awaitJoined(a.pod, b.pod)

@@ -90,6 +90,16 @@ func newCluster(t *testing.T, duration time.Duration) *cluster {
 	return clusterOn(t, shared, duration)
 }
 
+// ownPlane starts a control plane that only this test uses, so that it can stop its API server.
+func ownPlane(t *testing.T) *controlplane.ControlPlane {
+	t.Helper()
+	plane, err := controlplane.Start(controlplane.Options{})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, plane.Stop()) })
+	require.NoError(t, queues.Install(t.Context(), plane.Config))
+	return plane
+}
+
 func clusterOn(t *testing.T, plane *controlplane.ControlPlane, duration time.Duration) *cluster {
 	t.Helper()
 	c, err := client.New(plane.Config, client.Options{})

@@ -270,10 +270,7 @@ func TestProgramThatIgnoresSIGTERM(t *testing.T) {
 // TestAPIServerIsAway: all work stops in time, nothing moves, and everything goes on without help.
 func TestAPIServerIsAway(t *testing.T) {
 	t.Parallel()
-	plane, err := controlplane.Start(controlplane.Options{})
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, plane.Stop()) })
-	require.NoError(t, queues.Install(t.Context(), plane.Config))
+	plane := ownPlane(t)
 	c := clusterOn(t, plane, short)
 	a, b := c.agent("w-0"), c.agent("w-1")
 	c.awaitJoined(a, b)

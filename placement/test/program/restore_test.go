@@ -14,7 +14,6 @@ import (
 	"nodekeeper.dev/placement/contract"
 	"nodekeeper.dev/placement/test/journal"
 	"nodekeeper.dev/placement/test/queues"
-	"nodekeeper.dev/test/controlplane"
 	"nodekeeper.dev/test/programs"
 )
 
@@ -40,10 +39,7 @@ func (c *cluster) keepController() *programs.Kept {
 func TestRestoredEtcd(t *testing.T) {
 	t.Parallel()
 	const duration = 9 * time.Second // a restore is shorter, so that agents do not stop their work
-	plane, err := controlplane.Start(controlplane.Options{})
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, plane.Stop()) })
-	require.NoError(t, queues.Install(t.Context(), plane.Config))
+	plane := ownPlane(t)
 	c := clusterOn(t, plane, duration)
 	controller := c.keepController()
 	a, b := c.agent("w-0"), c.agent("w-1")

@@ -26,7 +26,7 @@ import (
 // view does not get there, it is opened again.
 type children struct {
 	of *assigner
-	// views are the open views, by resource. Only run uses them.
+	// views are the open views, by tracker. Only run uses them.
 	views map[*tracker]*childView
 
 	mu      sync.Mutex
@@ -186,26 +186,26 @@ func (c *children) moveAll(ctx context.Context, of *tracker, b batch) error {
 		}
 		c.views[of] = v
 	}
-	c.write(ctx, of, b, v.of(b), true)
+	c.write(ctx, of, v, b, true)
 	return nil
 }
 
 // catchUp moves the children that a view shows, and reports whether the view then shows all of them.
 func (c *children) catchUp(ctx context.Context, of *tracker, v *childView, b batch) bool {
-	last := c.write(ctx, of, b, v.of(b), false)
+	last := c.write(ctx, of, v, b, false)
 	isDue := func() bool { return v.hasReached(last) || v.hasEnded() } // an API server ends a watch that is slow
 	return last != "" && of.api.await(ctx, isDue) && !v.hasEnded()
 }
 
-// write moves children of the main objects of a batch. It returns the version of the last write, or ""
-// if there was none. The argument isRecent is unset if they may have changed.
-func (c *children) write(ctx context.Context, of *tracker, b batch, all []*metav1.PartialObjectMetadata, isRecent bool) (last string) {
-	v := c.of.current()
+// write moves the children that a view shows of the main objects of a batch. It returns the version of
+// the last write, or "" if there was none. The argument isRecent is unset if the view may be behind.
+func (c *children) write(ctx context.Context, of *tracker, v *childView, b batch, isRecent bool) (last string) {
+	current := c.of.current()
 	limit := make(chan struct{}, c.of.Concurrency)
 	var mu sync.Mutex
 	var writes sync.WaitGroup
-	for _, child := range all {
-		if child.Labels[of.keys.shard] == "" && (!v.isLabelled(of.resource) || !v.selects(of.mapping, child)) {
+	for _, child := range v.of(b) {
+		if child.Labels[of.keys.shard] == "" && (!current.isLabelled(of.resource) || !current.selects(of.mapping, child)) {
 			continue // a cluster-scoped object can have children in namespaces outside the ring
 		}
 		r := b[metav1.GetControllerOfNoCopy(child).UID]
@@ -219,7 +219,7 @@ func (c *children) write(ctx context.Context, of *tracker, b batch, all []*metav
 			if written == nil {
 				return
 			}
-			c.views[of].wrote(of.strip(written))
+			v.wrote(of.strip(written))
 			mu.Lock()
 			defer mu.Unlock()
 			if isLater(written.ResourceVersion, last) {

@@ -3,7 +3,6 @@ package assignment
 import (
 	"cmp"
 	"context"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -108,10 +107,14 @@ func (v *childView) isOpen(selector string) bool {
 func (v *childView) of(b batch) []*metav1.PartialObjectMetadata {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	all := slices.DeleteFunc(slices.Collect(maps.Values(v.objects)), func(m *metav1.PartialObjectMetadata) bool {
-		return b[metav1.GetControllerOfNoCopy(m).UID] == nil
-	})
-	return slices.SortedFunc(slices.Values(all), func(a, b *metav1.PartialObjectMetadata) int {
+	var all []*metav1.PartialObjectMetadata
+	for _, m := range v.objects {
+		if b[metav1.GetControllerOfNoCopy(m).UID] != nil {
+			all = append(all, m)
+		}
+	}
+	slices.SortFunc(all, func(a, b *metav1.PartialObjectMetadata) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
 	})
+	return all
 }

@@ -56,8 +56,8 @@ type childrenMove struct {
 	// resource.
 	isDone   bool
 	versions map[string]string
-	// unsure is until when writes of a failed attempt may still arrive. They would assign children to the
-	// shard of that attempt, even if they have come back meanwhile to the shard that they had then.
+	// unsure is until when writes of a failed attempt may still arrive. They would assign children to
+	// the shard of that attempt, also children that are back at the shard that they had then.
 	unsure time.Time
 }
 
