@@ -44,9 +44,9 @@ func TestTransactionOfALostFutureIsNotApplied(t *testing.T) {
 		ghost txn.Transaction
 		want  record.Record
 	}{
-		"onto a record":       {&saved, event(txn.Updated, "", "a", "9999", set{"rack": "lost"}), record.Record{Labels: set{"rack": "r2"}, Revision: revision.MustParse("500"), Source: "a"}},
-		"of another":          {&saved, event(txn.Deleted, "", "b", "9999", set{"rack": "lost"}), record.Record{Labels: set{"rack": "r2"}, Revision: revision.MustParse("500"), Source: "a"}},
-		"as the first record": {nil, event(txn.Added, "", "b", "400", set{"rack": "lost"}), record.Record{Labels: set{"rack": "r2"}, Revision: revision.MustParse("500"), Source: "a"}},
+		"onto a record":       {&saved, event(txn.Updated, "", "a", "9999", set{"rack": "lost"}), record.Record{Labels: set{"rack": "r2"}, Revision: revision.MustParse("50"), Source: "a"}},
+		"of another":          {&saved, event(txn.Deleted, "", "b", "9999", set{"rack": "lost"}), record.Record{Labels: set{"rack": "r2"}, Revision: revision.MustParse("50"), Source: "a"}},
+		"as the first record": {nil, event(txn.Added, "", "b", "40", set{"rack": "lost"}), record.Record{Labels: set{"rack": "r2"}, Revision: revision.MustParse("50"), Source: "a"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -60,7 +60,7 @@ func TestTransactionOfALostFutureIsNotApplied(t *testing.T) {
 			}
 			ghost := tc.ghost.ConfigMap(c.transactions)
 			ghost.UID = "lost"
-			c.put(t, event(txn.Updated, node, "a", "500", set{"rack": "r2"}))
+			c.put(t, event(txn.Updated, node, "a", "50", set{"rack": "r2"}))
 			c.process(t, setup{history: unconfirmed(t), ghosts: []*corev1.ConfigMap{ghost}})
 			c.waitApplied(t, node)
 			assert.Equal(t, &tc.want, c.record(t, node), "only transactions in the queue are applied")

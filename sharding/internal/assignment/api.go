@@ -3,6 +3,7 @@ package assignment
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -45,9 +46,10 @@ type api interface {
 	await(ctx context.Context, condition func() bool) bool
 	// readAll calls each for every object. It may call it for an object again after an error.
 	readAll(ctx context.Context, each func(*metav1.PartialObjectMetadata)) error
-	// follow starts to watch the objects that match a selector, and keeps the result of strip. It calls
-	// handle with each object that changes or stops matching, and synced after the first list.
-	follow(ctx context.Context, selector string, strip func(*metav1.PartialObjectMetadata) *metav1.PartialObjectMetadata, handle func(m *metav1.PartialObjectMetadata, exists bool), synced func()) *following
+	// follow starts to watch the objects in some namespaces that match a selector, and keeps the result of
+	// strip. The namespace "" stands for all. It calls handle with each object that changes or stops
+	// matching, and synced after the first lists.
+	follow(ctx context.Context, namespaces []string, selector string, strip func(*metav1.PartialObjectMetadata) *metav1.PartialObjectMetadata, handle func(m *metav1.PartialObjectMetadata, exists bool), synced func()) *following
 }
 
 // server is an api by a client.
@@ -170,17 +172,38 @@ func (s server) page(ctx context.Context, each func(*metav1.PartialObjectMetadat
 	return err
 }
 
-func (s server) follow(ctx context.Context, selector string, strip func(*metav1.PartialObjectMetadata) *metav1.PartialObjectMetadata, handle func(m *metav1.PartialObjectMetadata, exists bool), synced func()) *following {
+func (s server) follow(ctx context.Context, namespaces []string, selector string, strip func(*metav1.PartialObjectMetadata) *metav1.PartialObjectMetadata, handle func(m *metav1.PartialObjectMetadata, exists bool), synced func()) *following {
 	ctx, stop := context.WithCancel(ctx)
-	store, informer := cache.NewInformerWithOptions(cache.InformerOptions{
+	f := &following{stop: stop}
+	var all []cache.InformerSynced
+	for _, namespace := range namespaces {
+		store, informer := s.informer(namespace, selector, strip, handle)
+		f.stores, all = append(f.stores, store), append(all, informer.HasSynced)
+		go informer.RunWithContext(ctx)
+	}
+	f.synced = func() bool {
+		return !slices.ContainsFunc(all, func(one cache.InformerSynced) bool { return !one() })
+	}
+	go func() {
+		if cache.WaitForCacheSync(ctx.Done(), all...) {
+			synced()
+		}
+	}()
+	return f
+}
+
+// informer returns an informer of the objects in a namespace that match a selector.
+func (s server) informer(namespace, selector string, strip func(*metav1.PartialObjectMetadata) *metav1.PartialObjectMetadata, handle func(m *metav1.PartialObjectMetadata, exists bool)) (cache.Store, cache.Controller) {
+	in := s.client.Namespace(namespace)
+	return cache.NewInformerWithOptions(cache.InformerOptions{
 		ListerWatcher: &cache.ListWatch{
 			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 				o.LabelSelector = selector
-				return s.client.List(ctx, o)
+				return in.List(ctx, o)
 			},
 			WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 				o.LabelSelector = selector
-				return s.client.Watch(ctx, o)
+				return in.Watch(ctx, o)
 			},
 		},
 		ObjectType: &metav1.PartialObjectMetadata{},
@@ -196,13 +219,6 @@ func (s server) follow(ctx context.Context, selector string, strip func(*metav1.
 			DeleteFunc: func(object any) { dispatch(object, false, handle) },
 		},
 	})
-	go informer.RunWithContext(ctx)
-	go func() {
-		if cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
-			synced()
-		}
-	}()
-	return &following{store: store, synced: informer.HasSynced, stop: stop}
 }
 
 // dispatch passes an event of an informer to a handler.

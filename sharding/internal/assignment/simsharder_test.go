@@ -374,10 +374,10 @@ func (w *simulatedWatch) show(of id, m *metav1.PartialObjectMetadata) {
 			return
 		}
 		m = w.strip(m)
-		_ = w.store.Add(m)
+		_ = w.stores[0].Add(m)
 		w.handle(m, true)
 	case known != nil:
-		_ = w.store.Delete(known)
+		_ = w.stores[0].Delete(known)
 		w.handle(known, false)
 	}
 }
@@ -547,10 +547,10 @@ func (w *stream) next() bool {
 	return false
 }
 
-func (a *simulatedAPI) follow(_ context.Context, selector string, strip func(*metav1.PartialObjectMetadata) *metav1.PartialObjectMetadata, handle func(*metav1.PartialObjectMetadata, bool), synced func()) *following {
+func (a *simulatedAPI) follow(_ context.Context, _ []string, selector string, strip func(*metav1.PartialObjectMetadata) *metav1.PartialObjectMetadata, handle func(*metav1.PartialObjectMetadata, bool), synced func()) *following {
 	w := &simulatedWatch{of: a.sharder, isChild: a.isChild, selector: selector, strip: strip, handle: handle, done: synced, seen: map[id]int{}}
 	s := a.sharder
-	w.following = &following{store: cache.NewStore(cache.DeletionHandlingMetaNamespaceKeyFunc), synced: func() bool { return w.isSynced }, stop: func() {
+	w.following = &following{stores: []cache.Store{cache.NewStore(cache.DeletionHandlingMetaNamespaceKeyFunc)}, synced: func() bool { return w.isSynced }, stop: func() {
 		s.watches = slices.DeleteFunc(s.watches, func(other *simulatedWatch) bool { return other == w })
 	}}
 	s.watches = append(s.watches, w)

@@ -22,17 +22,19 @@ type watches struct {
 	// no live shard.
 	orphans  *following
 	selector string
+	// scope are the namespaces of the watches that objects outside the ring can match.
+	scope []string
 	// drains covers the objects in a hand-over.
 	drains *following
 	// bare covers the objects of a controlled resource that have no label. Policies assign such
-	// objects when they are created, but an API server can skip a policy. It includes all objects of
-	// the resource outside the ring, so it is not restarted when shards join or die.
+	// objects when they are created, but an API server can skip a policy. It can include many objects
+	// outside the ring, so it is not restarted when shards join or die.
 	bare *following
 }
 
-// following is a watch with the objects that it covers.
+// following is a watch with the objects that it covers, or a watch of each of some namespaces.
 type following struct {
-	store  cache.Store
+	stores []cache.Store
 	synced func() bool
 	stop   context.CancelFunc
 }
@@ -64,20 +66,23 @@ func (w *watches) areSynced() bool {
 
 // get returns the version of an object that the watch shows, or nil.
 func (f *following) get(key types.NamespacedName) *metav1.PartialObjectMetadata {
-	object, _, err := f.store.GetByKey(storeKey(key))
-	m, ok := object.(*metav1.PartialObjectMetadata)
-	if err != nil || !ok {
-		return nil
+	for _, store := range f.stores {
+		object, _, err := store.GetByKey(storeKey(key))
+		if m, ok := object.(*metav1.PartialObjectMetadata); err == nil && ok {
+			return m
+		}
 	}
-	return m
+	return nil
 }
 
 // list returns the objects that the watch shows.
 func (f *following) list() []*metav1.PartialObjectMetadata {
 	var all []*metav1.PartialObjectMetadata
-	for _, object := range f.store.List() {
-		if m, ok := object.(*metav1.PartialObjectMetadata); ok {
-			all = append(all, m)
+	for _, store := range f.stores {
+		for _, object := range store.List() {
+			if m, ok := object.(*metav1.PartialObjectMetadata); ok {
+				all = append(all, m)
+			}
 		}
 	}
 	return all
@@ -90,21 +95,9 @@ func (t *tracker) retarget(v *view) {
 	defer t.mu.Unlock()
 	w := &t.watches
 	if w.drains == nil {
-		w.drains = t.watch(t.keys.drain, t.onDrain)
+		w.drains = t.watch(everywhere, t.keys.drain, t.onDrain)
 	}
-	selector := t.orphanSelector(v)
-	if t.main == nil && w.bare == nil && selector != "" {
-		w.bare = t.watch("!"+t.keys.shard, t.onBare)
-	}
-	if selector != w.selector {
-		if w.orphans != nil {
-			w.orphans.stop()
-			w.orphans = nil
-		}
-		if w.selector = selector; selector != "" {
-			w.orphans = t.watch(selector, t.onOrphan)
-		}
-	}
+	t.watchOrphans(v)
 	for _, f := range w.all() {
 		for _, m := range f.list() {
 			if f != w.bare || t.isControlled(m) {
@@ -117,6 +110,52 @@ func (t *tracker) retarget(v *view) {
 			t.queue.Add(key)
 		}
 	}
+}
+
+// watchOrphans makes the tracker watch the objects without a live shard in a view. The caller must
+// hold the lock.
+func (t *tracker) watchOrphans(v *view) {
+	w := &t.watches
+	selector, scope := t.orphanSelector(v), t.scope(v)
+	isRescoped := !slices.Equal(scope, w.scope)
+	if w.scope = scope; isRescoped && w.bare != nil {
+		w.bare.stop()
+		w.bare = nil
+	}
+	if t.main == nil {
+		if w.bare == nil && selector != "" {
+			w.bare = t.watch(scope, "!"+t.keys.shard, t.onBare)
+		}
+		scope, isRescoped = everywhere, false // only objects with a label match the selector
+	}
+	if selector == w.selector && !isRescoped {
+		return
+	}
+	if w.orphans != nil {
+		w.orphans.stop()
+		w.orphans = nil
+	}
+	if w.selector = selector; selector != "" {
+		w.orphans = t.watch(scope, selector, t.onOrphan)
+	}
+}
+
+// everywhere is the scope of a watch of all namespaces.
+var everywhere = []string{metav1.NamespaceAll}
+
+// maxScope is the maximum number of namespaces that have watches of their own. A watch of all
+// namespaces receives each change of each object outside the ring; each further watch costs the API
+// server and this process some memory.
+const maxScope = 10
+
+// scope returns the namespaces of the ring if they are few, and otherwise all. Objects with a label in
+// a namespace that has left the ring are found by a resync.
+func (t *tracker) scope(v *view) []string {
+	names, isKnown := v.selection.Namespaces()
+	if !isKnown || len(names) > maxScope || t.isClusterScoped() {
+		return everywhere
+	}
+	return names
 }
 
 // orphanSelector returns the selector of the objects without a live shard, or "" if there is no
@@ -134,10 +173,10 @@ func (t *tracker) orphanSelector(v *view) string {
 	return selector
 }
 
-// watch starts to watch the objects that match a selector. It calls handle with each object that
-// changes or stops matching.
-func (t *tracker) watch(selector string, handle func(m *metav1.PartialObjectMetadata, exists bool)) *following {
-	return t.api.follow(t.ctx, selector, t.strip, handle, func() { // an empty list causes no event
+// watch starts to watch the objects in some namespaces that match a selector. It calls handle with
+// each object that changes or stops matching.
+func (t *tracker) watch(namespaces []string, selector string, handle func(m *metav1.PartialObjectMetadata, exists bool)) *following {
+	return t.api.follow(t.ctx, namespaces, selector, t.strip, handle, func() { // an empty list causes no event
 		t.sweep()
 		t.of.requestReport()
 	})

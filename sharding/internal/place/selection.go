@@ -3,6 +3,7 @@ package place
 import (
 	"fmt"
 	"maps"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -51,6 +52,12 @@ func SelectionOf(ring *v1alpha1.ClusterRing, sharderNamespace string, list func(
 		return Selection{}, fmt.Errorf("listing the namespaces of ring %q: %w", ring.Name, err)
 	}
 	return Only(names...), nil
+}
+
+// Namespaces returns the names of the namespaces that belong to the ring, sorted. If the selection
+// contains all namespaces but some, isKnown is false.
+func (s Selection) Namespaces() (names []string, isKnown bool) {
+	return slices.Sorted(maps.Keys(s.included)), s.included != nil
 }
 
 // Has reports whether objects in a namespace belong to the ring. Cluster-scoped objects, with the

@@ -161,6 +161,29 @@ func (b *bench) createAssigned(ctx context.Context) error {
 	return errors.Join(err, <-done, b.startSharder(ctx))
 }
 
+// createOutside measures what creates in a namespace that the ring does not select cost the sharder.
+func (b *bench) createOutside(ctx context.Context) error {
+	if b.creates == 0 {
+		return nil
+	}
+	before, err := programs.UsageOf(b.sharder.PID())
+	if err != nil {
+		return err
+	}
+	err = b.each(ctx, b.creates, func(ctx context.Context, i int) error {
+		return b.client.Create(ctx, secret(other, fmt.Sprintf("outside-%d", i)))
+	})
+	if err != nil {
+		return err
+	}
+	after, err := programs.UsageOf(b.sharder.PID())
+	if err != nil {
+		return err
+	}
+	b.printResult("create of a Secret outside the ring: CPU of the sharder, ms", "%.3f", ms(after.CPU-before.CPU)/float64(b.creates))
+	return b.client.DeleteAllOf(ctx, &corev1.Secret{}, client.InNamespace(other))
+}
+
 // fill creates the objects and counts the ones that are assigned in their first version.
 func (b *bench) fill(ctx context.Context) error {
 	assigned := make([]bool, b.settings.objects)

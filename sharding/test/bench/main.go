@@ -76,7 +76,7 @@ func run(ctx context.Context, s settings) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, b.sharder.Stop(stopTimeout)) }()
-	steps := []func(context.Context) error{b.prepare, b.createAssigned, b.fill, b.moves, b.death, b.rest}
+	steps := []func(context.Context) error{b.prepare, b.createAssigned, b.createOutside, b.fill, b.moves, b.death, b.rest}
 	if s.fences {
 		steps = []func(context.Context) error{b.compareFences}
 	}
