@@ -48,17 +48,19 @@ func (t *tracker) process(ctx context.Context, key types.NamespacedName) (done b
 func (t *tracker) next(key types.NamespacedName, v *view) (m *metav1.PartialObjectMetadata, s step) {
 	now := t.situation(key, v)
 	t.change(key, func(o object) object {
-		m = t.findLocked(key)
+		if m = t.findLocked(key); m != nil {
+			now.settled = t.of.settledFor(m.UID, now.now)
+		}
 		s, o = t.kind.next(m, o, now)
 		return o
 	})
 	return m, s
 }
 
-// situation returns the situation of an object in a view.
+// situation returns the situation of an object in a view, except for the writes to its children.
 func (t *tracker) situation(key types.NamespacedName, v *view) situation {
 	isFull := t.of.moves.isFull(t, key, int(v.ring.Spec.Handover.MaxConcurrentMoves))
-	return situation{view: v, now: t.of.now(), isFull: isFull, settled: t.of.settled}
+	return situation{view: v, now: t.of.now(), isFull: isFull}
 }
 
 // confirm reports whether the premise of a step holds. The returned context ends when the step must
@@ -189,6 +191,8 @@ func (t *tracker) handleConflict(key types.NamespacedName, err error) error {
 // assign assigns an object to a shard.
 func (t *tracker) assign(ctx context.Context, m *metav1.PartialObjectMetadata, s step) error {
 	to := change{labels: map[string]*string{t.keys.shard: &s.to, t.keys.drain: nil}}
+	// If it arrived late, in another hand-over to the same shard, the children would not have moved.
+	to.isOfVersion = len(t.main.ControlledResources) > 0 && m.Labels[t.keys.shard] == "" && m.Labels[t.keys.drain] != ""
 	if len(s.versions) > 0 {
 		text, err := json.Marshal(s.versions)
 		if err != nil {
@@ -262,6 +266,8 @@ func (t *tracker) follow(ctx context.Context, v *view, m *metav1.PartialObjectMe
 		t.forgetFound(key) // its controller does not belong to the ring
 		return nil
 	}
+	t.of.late.begin(ref.UID)
+	defer t.of.late.end(ref.UID)
 	controller, err := main.api.get(ctx, types.NamespacedName{Namespace: m.Namespace, Name: ref.Name})
 	if apierrors.IsNotFound(err) || err == nil && controller.UID != ref.UID {
 		t.forgetFound(key) // its controller is gone, so it will be deleted
@@ -281,6 +287,7 @@ func (t *tracker) follow(ctx context.Context, v *view, m *metav1.PartialObjectMe
 		return nil
 	}
 	if err := t.writeAndForget(ctx, m, change{labels: map[string]*string{t.keys.shard: &to, t.keys.drain: nil}}); err != nil {
+		t.of.late.failed(ref.UID, err, t.of.now())
 		return err
 	}
 	t.of.metrics.followed(t)

@@ -47,6 +47,7 @@ type assigner struct {
 	moves    moves
 	leavers  leavers
 	children *children
+	late     lateWrites
 	resyncs  *resyncs
 	dirty    signal.Signal
 
@@ -368,6 +369,15 @@ func (a *assigner) clearFailure(t *tracker, key types.NamespacedName) {
 	}
 }
 
+// settledFor returns when all writes to the children of a main object that were sent before have
+// arrived.
+func (a *assigner) settledFor(main types.UID, now time.Time) time.Time {
+	if settled := a.late.settled(main, now); settled.After(a.settled) {
+		return settled
+	}
+	return a.settled
+}
+
 func (a *assigner) event(kind, reason, format string, args ...any) {
 	a.Recorder.Eventf(a.current().ring, nil, kind, reason, "Assign", format, args...)
 }
@@ -398,6 +408,7 @@ func (a *assigner) reportOnce() {
 	if v == nil {
 		return
 	}
+	a.late.forget(a.now())
 	epoch := a.resyncs.currentEpoch()
 	state := a.state(v)
 	a.resyncs.observe(state, epoch, time.Now())

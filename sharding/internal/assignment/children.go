@@ -147,11 +147,10 @@ func (c *children) move(ctx context.Context, b batch) {
 	c.end()
 	for _, r := range b {
 		key := keyFor(r.main)
-		now := c.of.now()
 		if r.err != nil {
 			c.of.handleError(ctx, r.of, key, r.err)
 			if !errors.Is(r.err, errConflict) {
-				r.of.changeChildren(r.main, func(c childrenMove) childrenMove { return c.failed(now) })
+				r.of.changeChildren(r.main, childrenMove.failed)
 			}
 			r.of.queue.AddRateLimited(key)
 			continue
@@ -160,7 +159,9 @@ func (c *children) move(ctx context.Context, b batch) {
 			r.of.forgetRelease(key, r.after)
 			continue
 		}
-		r.of.changeChildren(r.main, func(c childrenMove) childrenMove { return c.done(r.to, r.versions, now) })
+		if !c.of.late.mayArrive(r.main.UID, c.of.now()) { // otherwise the result may not last
+			r.of.changeChildren(r.main, func(c childrenMove) childrenMove { return c.done(r.to, r.versions) })
+		}
 		r.of.queue.Add(key)
 	}
 }
@@ -264,6 +265,7 @@ func (r *result) take(ctx context.Context, of *tracker, child *metav1.PartialObj
 			return nil, nil
 		}
 		if err != nil {
+			of.of.late.failed(r.main.UID, err, of.of.now())
 			return nil, err
 		}
 		if after.Labels[of.keys.shard] == r.to { // otherwise, admission has reverted the change, and no version was stored

@@ -70,7 +70,7 @@ type situation struct {
 	now  time.Time
 	// isFull is set if the maximum number of other objects is in a hand-over.
 	isFull bool
-	// settled is when the last writes of a former leader have arrived.
+	// settled is when all writes to the children of the object that were sent before have arrived.
 	settled time.Time
 }
 
@@ -145,11 +145,7 @@ func (k *kind) nextOfMain(m *metav1.PartialObjectMetadata, o object, s situation
 // nextOfChildren returns the next step for an object whose children must move. It waits while earlier
 // writes to them may still arrive.
 func nextOfChildren(c *childrenMove, next step, s situation) step {
-	until := s.settled
-	if c.isUnsure(s.now) && c.unsure.After(until) {
-		until = c.unsure
-	}
-	if left := until.Sub(s.now); left > 0 {
+	if left := s.settled.Sub(s.now); left > 0 {
 		return step{do: wait, to: next.to, why: next.why, after: left}
 	}
 	next.do, *c = moveChildren, c.begun(next.to)

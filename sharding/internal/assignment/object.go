@@ -56,14 +56,7 @@ type childrenMove struct {
 	// resource.
 	isDone   bool
 	versions map[string]string
-	// unsure is until when writes of a failed attempt may still arrive. They would assign children to
-	// the shard of that attempt, also children that are back at the shard that they had then.
-	unsure time.Time
 }
-
-// arriveWithin bounds the time in which a write whose answer has not come in time is still carried
-// out.
-const arriveWithin = 5 * time.Second
 
 // release records that a shard has released an object by removing both labels, as shards of protocol
 // 1 do.
@@ -112,24 +105,20 @@ func (c childrenMove) begun(to string) childrenMove {
 	if c.to == to {
 		return c
 	}
-	return childrenMove{to: to, unsure: c.unsure}
+	return childrenMove{to: to}
 }
 
-// isUnsure reports whether writes of a failed attempt may still arrive.
-func (c childrenMove) isUnsure(now time.Time) bool { return now.Before(c.unsure) }
-
-// failed returns the move after an attempt to move the children has failed. Some of its writes may have
-// been sent.
-func (c childrenMove) failed(now time.Time) childrenMove {
-	c.isDone, c.unsure = false, now.Add(arriveWithin)
+// failed returns the move after an attempt to move the children has failed.
+func (c childrenMove) failed() childrenMove {
+	c.isDone = false
 	return c
 }
 
 // done returns the move after all children have moved to a shard, with these versions. It keeps later
 // versions of an earlier attempt, which may have moved all the children there were. Results for another
-// shard than the last one do not count, nor results that another attempt may still change.
-func (c childrenMove) done(to string, versions map[string]string, now time.Time) childrenMove {
-	if c.to != to || c.isUnsure(now) {
+// shard than the last one do not count.
+func (c childrenMove) done(to string, versions map[string]string) childrenMove {
+	if c.to != to {
 		return c
 	}
 	versions = maps.Clone(versions)

@@ -1,5 +1,7 @@
 package assignment
 
+import "time"
+
 // mutant is the real system with one rule broken. The zero value breaks none.
 type mutant struct {
 	// narrow changes the settings, for mutants that are detected only if many events coincide.
@@ -9,6 +11,8 @@ type mutant struct {
 	settles bool // the mutant is detected only after everything has settled
 	// knows changes what a process knows of an object, after each step.
 	knows func(object) object
+	// awaits changes what a process knows of writes without an answer, before each step.
+	awaits func(unanswered) unanswered
 
 	ignoresLeases, ignoresDeadlines, patchesBlindly, neverResyncs, takesEarly     bool
 	actsPastLease, returnsAtOnce, startsWhileDrained, forgetsSent, trustsOldCache bool
@@ -26,6 +30,7 @@ var mutants = map[string]mutant{ //nolint:gochecknoglobals // a constant
 	"force: without a fence":                                      {breaks: errS5, narrow: func(s *settings) { s.forces = true }, forcesUnfenced: true},
 	"children: where they are is forgotten":                       {settles: true, breaks: errS3, knows: func(o object) object { o.life.children.isDone = false; return o }},
 	"children: a view is always recent":                           {breaks: errS2, narrow: (*settings).leave, trustsViews: true},
+	"children: a write that has failed never arrives":             {breaks: errS2, narrow: (*settings).leave, awaits: func(w unanswered) unanswered { w.until = time.Time{}; return w }},
 	"children: they are where they were":                          {breaks: errS4, knows: func(o object) object { o.life.children.isDone = o.life.children.to != ""; return o }},
 	"shard: acts past its Lease":                                  {breaks: errS1, narrow: single, actsPastLease: true},
 	"shard: acts on the version that it has released":             {breaks: errS1, narrow: single, startsWhileDrained: true, forgetsSent: true},

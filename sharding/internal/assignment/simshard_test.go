@@ -238,6 +238,11 @@ func (s *shard) act(name string) {
 		}
 		return
 	}
+	if s.settings.policy && s.choices.Also(4) == 3 {
+		s.world.create(child, s.place(name, s.world.table), main)
+		s.world.record("a policy places %s, which no shard creates", describe(s.world.get(child)))
+		return
+	}
 	at := s.name()
 	if !s.settings.policy {
 		at = ""

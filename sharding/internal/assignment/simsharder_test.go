@@ -256,6 +256,11 @@ func (s *sharder) process(n int) {
 
 // misremember changes what a mutant knows of objects.
 func (s *sharder) misremember(t *tracker) {
+	if s.mutant.awaits != nil {
+		for uid := range s.assigner.late.all {
+			s.assigner.late.change(uid, s.mutant.awaits)
+		}
+	}
 	if s.mutant.knows == nil {
 		return
 	}

@@ -49,12 +49,10 @@ func (s *settings) draw(c *schedules.Choices) {
 	}
 }
 
-// leave makes moves of children frequent, and faults rare. No write is late: one that assigns a child
-// to the shard of its main object, see [tracker.follow], can arrive after that object has left this
-// shard and the child has come back to the shard from which it was to be taken.
+// leave makes moves of children frequent, and faults rare.
 func (s *settings) leave() {
-	s.leaves, s.children, s.kills, s.freezes, s.stale, s.late = true, true, 0, 0, 0, 0
-	s.refused, s.lost = min(s.refused, 4), min(s.lost, 4)
+	s.leaves, s.children, s.kills, s.freezes, s.stale = true, true, 0, 0, 0
+	s.refused, s.lost, s.late = min(s.refused, 4), min(s.lost, 4), min(s.late, 4)
 }
 
 // simulation has all actors. It is reused for consecutive runs.
@@ -323,6 +321,10 @@ func (s *simulation) checkMemory() {
 		for key, o := range t.objects {
 			s.world.breaks(errS6, "%s remembers of %s: %+v", p.name, key.Name, o)
 		}
+	}
+	p.assigner.late.forget(s.world.now)
+	for uid, w := range p.assigner.late.all {
+		s.world.breaks(errS6, "%s remembers late writes to the children of %s: %+v", p.name, uid, w)
 	}
 	if n := p.assigner.moves.count() + len(p.assigner.moves.waiting); n > 0 {
 		s.world.breaks(errS6, "%s counts %d moves", p.name, n)

@@ -43,9 +43,11 @@ type world struct {
 	journal map[types.UID]*entry
 	// creators are the shards that have created children.
 	creators map[types.UID]int
-	tracks   bool
-	trace    []string
-	broken   error
+	// moved are the objects that the sharder has written.
+	moved  map[types.UID]bool
+	tracks bool
+	trace  []string
+	broken error
 
 	selectors map[string]labels.Selector
 }
@@ -103,7 +105,7 @@ func (w *world) reset(tracks bool) {
 	if selectors == nil {
 		selectors = map[string]labels.Selector{}
 	}
-	*w = world{now: begin, rv: 10, objects: map[id]*stored{}, journal: map[types.UID]*entry{}, forced: map[types.UID]bool{}, creators: map[types.UID]int{}, tracks: tracks, selectors: selectors}
+	*w = world{now: begin, rv: 10, objects: map[id]*stored{}, journal: map[types.UID]*entry{}, forced: map[types.UID]bool{}, creators: map[types.UID]int{}, moved: map[types.UID]bool{}, tracks: tracks, selectors: selectors}
 	for range shardCount {
 		w.leases = append(w.leases, &lease{})
 	}
@@ -226,12 +228,16 @@ func (w *world) patch(of id, m *metav1.PartialObjectMetadata, known []string, to
 	if now.UID != m.UID || !by.patchesBlindly && !maps.Equal(only(m.Labels, known...), only(now.Labels, known...)) {
 		return nil, errConflict
 	}
+	if to.isOfVersion && now.ResourceVersion != m.ResourceVersion {
+		return nil, errConflict
+	}
 	after := now.DeepCopy()
 	after.Labels = edited(after.Labels, to.labels)
 	if len(to.annotations) > 0 {
 		after.Annotations = edited(after.Annotations, to.annotations)
 	}
 	w.store(of, after)
+	w.moved[after.UID] = true
 	return after, nil
 }
 
@@ -295,10 +301,19 @@ func (w *world) act(uid types.UID, name string, passage, shard int) {
 // checkChildren checks the children of an object on which a shard begins to act.
 func (w *world) checkChildren(m *metav1.PartialObjectMetadata, shard int) {
 	for _, child := range w.childrenOf(m.UID) {
+		if w.isPlaced(child) {
+			continue // the policy may have another table, and the sharder may not know of the child
+		}
 		if at := child.Labels[shardKey]; at != shardName(shard) && (at != "" || w.creators[child.UID] != shard) {
 			w.breaks(errS2, "%s begins to act on %s without its child %s, which is at %q", shardName(shard), m.Name, child.Name, at)
 		}
 	}
+}
+
+// isPlaced reports whether a child is where a policy has placed it, and no shard has created it.
+func (w *world) isPlaced(child *metav1.PartialObjectMetadata) bool {
+	_, isOfShard := w.creators[child.UID]
+	return !isOfShard && !w.moved[child.UID]
 }
 
 // checkVersions checks the annotation of an object that was assigned to a shard.
@@ -314,7 +329,7 @@ func (w *world) checkVersions(m *metav1.PartialObjectMetadata, by change) {
 		}
 	}
 	for _, child := range w.childrenOf(m.UID) {
-		if child.Labels[shardKey] == shard && isLater(child.ResourceVersion, versions[configMaps.Resource]) {
+		if !w.isPlaced(child) && child.Labels[shardKey] == shard && isLater(child.ResourceVersion, versions[configMaps.Resource]) {
 			w.breaks(errS4, "%s is assigned with %v, but %s has version %s", m.Name, versions, child.Name, child.ResourceVersion)
 		}
 	}

@@ -26,7 +26,12 @@ const writeTimeout = 5 * time.Second
 var errConflict = errors.New("the object has changed since it was read")
 
 // change is a change of an object's metadata. A nil value removes a key.
-type change struct{ labels, annotations map[string]*string }
+type change struct {
+	labels, annotations map[string]*string
+	// isOfVersion is set if the change is only right for the version that was read, and not for another
+	// one with the same labels.
+	isOfVersion bool
+}
 
 // operation is an operation of a JSON patch.
 type operation struct {
@@ -44,10 +49,13 @@ type test struct {
 
 // patchOf returns the JSON patch of a change. It succeeds only for the same object (by UID), and
 // only if the labels in known have the values that were read. It does not conflict with unrelated
-// changes.
+// changes, unless it is of a version.
 func patchOf(m *metav1.PartialObjectMetadata, known []string, c change) ([]byte, error) {
 	uid := string(m.UID)
 	all := []any{test{"test", "/metadata/uid", &uid}}
+	if c.isOfVersion {
+		all = append(all, test{"test", "/metadata/resourceVersion", &m.ResourceVersion})
+	}
 	all = append(all, edits("/metadata/labels", m.Labels, known, c.labels)...)
 	all = append(all, edits("/metadata/annotations", m.Annotations, nil, c.annotations)...)
 	patch, err := json.Marshal(all)
@@ -127,7 +135,8 @@ func hasChanged(ctx context.Context, c metadata.ResourceInterface, m *metav1.Par
 	}
 	for i := range all.Items {
 		if now := &all.Items[i]; now.UID == m.UID {
-			return !isSame(m.Labels, now.Labels, slices.AppendSeq(slices.Clone(known), maps.Keys(to.labels))) ||
+			return to.isOfVersion && m.ResourceVersion != now.ResourceVersion ||
+				!isSame(m.Labels, now.Labels, slices.AppendSeq(slices.Clone(known), maps.Keys(to.labels))) ||
 				len(to.annotations) > 0 && !isSame(m.Annotations, now.Annotations, slices.Collect(maps.Keys(to.annotations)))
 		}
 	}

@@ -37,6 +37,13 @@ func TestPatchesTestWhatTheDecisionRead(t *testing.T) {
 			`[{"op":"test","path":"/metadata/uid","value":"u"},{"op":"test","path":"/metadata/labels","value":null},` +
 				`{"op":"add","path":"/metadata/labels","value":{"p/s":"b"}}]`,
 		},
+		"of a version": {
+			metav1.ObjectMeta{UID: "u", ResourceVersion: "7", Labels: map[string]string{"p/d": "b"}},
+			change{labels: to.labels, isOfVersion: true},
+			`[{"op":"test","path":"/metadata/uid","value":"u"},{"op":"test","path":"/metadata/resourceVersion","value":"7"},` +
+				`{"op":"test","path":"/metadata/labels/p~1s","value":null},{"op":"test","path":"/metadata/labels/p~1d","value":"b"},` +
+				`{"op":"remove","path":"/metadata/labels/p~1d"},{"op":"add","path":"/metadata/labels/p~1s","value":"b"}]`,
+		},
 		"an empty value": {
 			metav1.ObjectMeta{UID: "u", Labels: map[string]string{}},
 			change{annotations: map[string]*string{"p/c": new("")}},
