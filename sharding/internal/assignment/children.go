@@ -22,8 +22,8 @@ import (
 // begins afterwards contains it. A view that was opened earlier shows it at the latest when it shows a
 // write of an object of that resource that was sent afterwards, because a watch shows changes in their
 // order. So a batch first moves the children that the view shows, which must be written anyway. When
-// the view shows the last of these writes, it shows all children. If there was none to write, or the
-// view does not get there, it is opened again.
+// the view shows the last of these writes, it shows all children. If there was none to write, the
+// children are listed again, and the watch goes on. If the view does not get there, it is opened again.
 type children struct {
 	of *assigner
 	// views are the open views, by tracker. Only run uses them.
@@ -87,15 +87,17 @@ func (c *children) run(ctx context.Context) {
 		case <-c.wake:
 			c.move(ctx, c.take())
 		case <-idle:
-			c.closeViews()
 		}
+		c.closeViews(c.of.now().Add(-keepViews))
 	}
 }
 
-// closeViews closes all views.
-func (c *children) closeViews() {
-	for of := range c.views {
-		c.closeView(of)
+// closeViews closes the views that have ended, and those that no batch has used since a time.
+func (c *children) closeViews(since time.Time) {
+	for of, v := range c.views {
+		if v.hasEnded() || !v.used.After(since) {
+			c.closeView(of)
+		}
 	}
 }
 
@@ -179,7 +181,14 @@ func (b batch) fail(of *tracker, err error) {
 func (c *children) moveAll(ctx context.Context, of *tracker, b batch) error {
 	selector := of.childSelector(c.of.current(), b)
 	v := c.views[of]
-	if v == nil || !v.isOpen(selector) || !c.catchUp(ctx, of, v, b) {
+	isRecent := false
+	if v != nil && v.isOpen(selector) {
+		var err error
+		if isRecent, err = c.catchUp(ctx, of, v, b); err != nil {
+			return err
+		}
+	}
+	if !isRecent {
 		c.closeView(of)
 		var err error
 		if v, err = of.openView(ctx, selector); err != nil {
@@ -187,15 +196,20 @@ func (c *children) moveAll(ctx context.Context, of *tracker, b batch) error {
 		}
 		c.views[of] = v
 	}
+	v.used = c.of.now()
 	c.write(ctx, of, v, b, true)
 	return nil
 }
 
 // catchUp moves the children that a view shows, and reports whether the view then shows all of them.
-func (c *children) catchUp(ctx context.Context, of *tracker, v *childView, b batch) bool {
+func (c *children) catchUp(ctx context.Context, of *tracker, v *childView, b batch) (isRecent bool, err error) {
 	last := c.write(ctx, of, v, b, false)
+	if last == "" {
+		_, err := of.list(ctx, v)
+		return err == nil && !v.hasEnded(), err
+	}
 	isDue := func() bool { return v.hasReached(last) || v.hasEnded() } // an API server ends a watch that is slow
-	return last != "" && of.api.await(ctx, isDue) && !v.hasEnded()
+	return of.api.await(ctx, isDue) && !v.hasEnded(), nil
 }
 
 // write moves the children that a view shows of the main objects of a batch. It returns the version of

@@ -3,6 +3,7 @@ package assignment
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -11,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// keepViews is how long views are kept after the last batch.
+// keepViews is how long a view is kept after the last batch that has used it.
 const keepViews = 10 * time.Second
 
 // childView shows the objects of a controlled resource while main objects move, so that not every
@@ -19,6 +20,8 @@ const keepViews = 10 * time.Second
 type childView struct {
 	selector string
 	stop     context.CancelFunc
+	// used is when a batch has used the view last. Only children.run uses it.
+	used time.Time
 
 	mu sync.Mutex
 	// objects are the objects with a controller.
@@ -33,25 +36,48 @@ type childView struct {
 // watch them.
 func (t *tracker) openView(ctx context.Context, selector string) (*childView, error) {
 	v := &childView{selector: selector, objects: map[types.NamespacedName]*metav1.PartialObjectMetadata{}}
-	show := func(m *metav1.PartialObjectMetadata, exists bool) { v.show(t.strip(m), exists) }
-	at, err := t.api.list(ctx, selector, func(m *metav1.PartialObjectMetadata) error {
-		show(m, true)
-		return nil
-	})
+	at, err := t.list(ctx, v)
 	if err != nil {
 		return nil, err
 	}
 	v.at = at
+	show := func(m *metav1.PartialObjectMetadata, exists bool) { v.changed(t.strip(m), exists) }
 	ctx, v.stop = context.WithCancel(t.ctx)
 	t.api.watchFrom(ctx, selector, at, show, v.end) //nolint:contextcheck // the watch outlives the batch
 	return v, nil
 }
 
-// show updates the view after a change.
-func (v *childView) show(m *metav1.PartialObjectMetadata, exists bool) {
+// list updates the objects of a view by a most recent read, and returns its version.
+func (t *tracker) list(ctx context.Context, v *childView) (version string, err error) {
+	listed := map[types.NamespacedName]bool{}
+	version, err = t.api.list(ctx, v.selector, func(m *metav1.PartialObjectMetadata) error {
+		listed[keyFor(m)] = true
+		v.show(t.strip(m), true)
+		return nil
+	})
+	if err != nil {
+		return "", err //nolint:wrapcheck // callers add the context
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	maps.DeleteFunc(v.objects, func(key types.NamespacedName, m *metav1.PartialObjectMetadata) bool {
+		return !listed[key] && !isLater(m.ResourceVersion, version)
+	})
+	return version, nil
+}
+
+// changed updates the view after a change that the watch shows.
+func (v *childView) changed(m *metav1.PartialObjectMetadata, exists bool) {
+	v.show(m, exists)
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.at = m.ResourceVersion
+}
+
+// show updates an object of the view.
+func (v *childView) show(m *metav1.PartialObjectMetadata, exists bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
 	if known := v.objects[keyFor(m)]; known != nil && isLater(known.ResourceVersion, m.ResourceVersion) {
 		return // from before a write of ours
 	}

@@ -277,7 +277,7 @@ func (s *sharder) moveChildren() {
 	s.isMoving = true
 	a := s.assigner
 	if !s.isSettling && s.choices.Next(32) == 31 {
-		a.children.closeViews()
+		a.children.closeViews(s.world.now)
 	}
 	a.children.move(a.ctx, a.children.take())
 	s.isMoving = false
