@@ -3,6 +3,7 @@ package controller_test
 import (
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -23,8 +24,7 @@ import (
 	"nodekeeper.dev/placement/test/queues"
 )
 
-// churnTime is how long pods and resources come and go.
-const churnTime = 20 * time.Second
+var churnTime = flag.Duration("churn", 20*time.Second, "how long pods and resources come and go")
 
 // ledger knows which incarnation works on what, by the name of the resource. It is safe for
 // concurrent use.
@@ -111,7 +111,7 @@ func (w *world) churn(random *rand.Rand, names []string) (pods []*pod) {
 		add(fmt.Sprintf("w-%d", next))
 		next++
 	}
-	for end := time.Now().Add(churnTime); time.Now().Before(end); {
+	for end := time.Now().Add(*churnTime); time.Now().Before(end); {
 		at := random.IntN(len(pods))
 		p := pods[at]
 		switch random.IntN(8) {

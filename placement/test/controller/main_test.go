@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -77,10 +78,19 @@ type world struct {
 	puts      puts
 }
 
-// puts counts the updates that controllers have sent, by the path.
+// puts counts the updates that controllers have sent, by the path, and has the writes that the API
+// server has refused, except by conflicts.
 type puts struct {
-	mu    sync.Mutex
-	count map[string]int
+	mu      sync.Mutex
+	count   map[string]int
+	refused []string
+}
+
+// refusals returns the writes that were refused.
+func (p *puts) refusals() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.refused)
 }
 
 // of returns how often an object was updated, or its status.
@@ -102,7 +112,13 @@ func (c counting) RoundTrip(r *http.Request) (*http.Response, error) {
 		c.count[r.URL.Path]++
 		c.mu.Unlock()
 	}
-	return c.RoundTripper.RoundTrip(r)
+	answer, err := c.RoundTripper.RoundTrip(r)
+	if err == nil && r.Method != http.MethodGet && answer.StatusCode >= http.StatusBadRequest && answer.StatusCode != http.StatusConflict {
+		c.mu.Lock()
+		c.refused = append(c.refused, r.Method+" "+r.URL.Path+": "+answer.Status)
+		c.mu.Unlock()
+	}
+	return answer, err //nolint:wrapcheck // of the wrapped transport
 }
 
 // queueKind is the kind Queue in the file of the pools.
