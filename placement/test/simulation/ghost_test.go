@@ -18,7 +18,7 @@ var (
 	errBrokeW3    = errors.New("W3: Ready is written before a pod has acknowledged its share")
 	errBrokeW4    = errors.New("W4: a pod exceeds its capacity")
 	errBrokeW5    = errors.New("W5: a calm pool writes something")
-	errBrokeW6    = errors.New("W6: a new leader moves something")
+	errBrokeW6    = errors.New("W6: a new leader, or a pod that returns in time, moves something")
 	errBrokeW8    = errors.New("W8: an entry of another incarnation is worked on")
 	errBrokeW9    = errors.New("W9: an error or a stale cache takes work away")
 	errBrokeW10   = errors.New("W10: one stuck vreplica delays another")
@@ -37,6 +37,7 @@ type ghost struct {
 	gone    map[types.UID]bool
 	owner   map[contract.Unit]string
 	deleted map[types.UID]bool
+	renewed map[string]int // when an incarnation has last renewed its Lease
 
 	restored [kinds]int // positions in the logs just after the last restore
 	lost     int        // late writes that were computed from objects from before the last restore
@@ -82,6 +83,7 @@ func (g *ghost) reset() {
 		*g = ghost{
 			fence: map[called]fence{}, born: map[types.UID]birth{}, moved: map[contract.Unit]int64{}, dropped: map[contract.Unit]int64{}, held: map[task]int64{},
 			worked: map[task]int64{}, acks: map[holding]acked{}, gone: map[types.UID]bool{}, owner: map[contract.Unit]string{}, deleted: map[types.UID]bool{},
+			renewed: map[string]int{},
 		}
 	}
 	g.restored, g.lost, g.disorder = [kinds]int{}, 0, false
@@ -95,6 +97,16 @@ func (g *ghost) reset() {
 	clear(g.gone)
 	clear(g.owner)
 	clear(g.deleted)
+	clear(g.renewed)
+}
+
+// epochs returns the highest epoch of each vreplica.
+func (g *ghost) epochs() map[called]int64 {
+	epochs := map[called]int64{}
+	for u, f := range g.fence {
+		epochs[u] = f.epoch
+	}
+	return epochs
 }
 
 // starts records that a process starts a worker.

@@ -19,9 +19,8 @@ type leader struct {
 	name string
 	rate int
 
-	position [kinds]int
-	cached   [kinds][pods]int // index of the cached version in the log, plus 1
-	own      [kinds][pods]int // index of its own last write, which overlays the cache, plus 1
+	cache
+	own [kinds][pods]int // index of its own last write, which overlays the cache, plus 1
 
 	pending func() // the computed write that is sent next
 
@@ -29,11 +28,14 @@ type leader struct {
 	ended    map[string]bool
 	sighting [pods]sighting
 	unnamed  map[string]int // since when no Lease names an incarnation, by the local clock
+	losses   map[string]int // since when an owner shows a sign of death, by the local clock
 
 	turn  int
 	since [pods]int        // the turn in which the present version of the contract, by another writer, was first observed
 	cm    [pods]*configMap // that version, or the one that the leader itself has written
 	fresh [resources]freshDecision
+
+	leaseless [pods]int // since when a pod has no Lease, by the local clock
 
 	decided [resources]bool // the leader has processed the placements of the resource
 
@@ -66,24 +68,9 @@ func (l *leader) clock() int { return l.world.now * l.rate / 10 }
 
 // restart starts a new process, whose caches may be older than those of the previous one.
 func (l *leader) restart(behind int) {
-	*l = leader{simulation: l.simulation, name: l.name, rate: l.rate, ended: map[string]bool{}, unnamed: map[string]int{}}
+	*l = leader{simulation: l.simulation, name: l.name, rate: l.rate, ended: map[string]bool{}, unnamed: map[string]int{}, losses: map[string]int{}}
 	for k := range l.world.log {
-		l.sync(kind(k), max(l.world.ghost.restored[k], len(l.world.log[k])-behind))
-	}
-}
-
-// sync advances the cache of a kind.
-func (l *leader) sync(k kind, count int) {
-	log := l.world.log[k]
-	for ; count > 0 && l.position[k] < len(log); count-- {
-		l.cached[k][log[l.position[k]].key] = l.position[k] + 1
-		l.position[k]++
-	}
-}
-
-func (l *leader) syncAll() {
-	for k := range l.world.log {
-		l.sync(kind(k), len(l.world.log[k]))
+		l.sync(l.world, kind(k), max(l.world.ghost.restored[k], len(l.world.log[k])-behind))
 	}
 }
 
@@ -165,10 +152,10 @@ func (l *leader) next() {
 	}
 	switch l.choices.Next(3) {
 	case 0:
-		l.sync(kind(l.choices.Next(int(kinds))), 1+l.choices.Next(8))
+		l.sync(l.world, kind(l.choices.Next(int(kinds))), 1+l.choices.Next(8))
 	case 1:
 		if !l.settings.stale {
-			l.syncAll()
+			l.syncAll(l.world)
 		}
 	}
 	switch task := l.choices.Next(12); {
@@ -176,10 +163,16 @@ func (l *leader) next() {
 		l.decide(l.choices.Next(l.settings.resources))
 	case task < 5:
 		l.release(l.choices.Next(l.settings.resources))
-	case task < 9:
-		l.build(l.choices.Next(l.settings.pods))
 	case task < 10:
-		l.watch(l.choices.Next(l.settings.pods))
+		name := l.choices.Next(l.settings.pods)
+		if task < 9 {
+			l.build(name)
+		} else {
+			l.watch(name)
+		}
+		if l.pending == nil {
+			l.clean(name)
+		}
 	default:
 		l.report(l.choices.Next(l.settings.resources))
 	}
@@ -195,10 +188,12 @@ func (l *leader) everything() {
 			l.rewound = false
 		}
 	}
-	l.syncAll()
+	l.syncAll(l.world)
 	before := l.world.writes
 	for name := range pods {
 		l.watch(name)
+		do()
+		l.clean(name)
 		do()
 	}
 	now, ok := l.sees()
@@ -217,7 +212,7 @@ func (l *leader) everything() {
 		do()
 	}
 	for name := range pods {
-		l.syncAll()
+		l.syncAll(l.world)
 		l.build(name)
 		do()
 	}
@@ -259,7 +254,7 @@ func (l *leader) sees() (s sight, ok bool) {
 			incarnation: le.ack.Incarnation, digest: le.ack.Digest, generation: le.ack.Generation,
 		}
 	}
-	return s, len(l.unnamed) == 0
+	return s, len(l.unnamed)+len(l.losses) == 0
 }
 
 // watch checks a Lease for an ended incarnation and for a takeover.
@@ -275,10 +270,8 @@ func (l *leader) watch(name int) {
 		l.sighting[name] = sighting{le.rv, l.clock()}
 		return
 	}
-	pd := l.pod(name)
-	expired := l.clock()-l.sighting[name].at >= 2*leaseDuration
-	terminated := pd != nil && pd.terminated && strings.HasPrefix(le.holder, pd.uid+"/")
-	if le.holder == "" || !expired && !terminated {
+	last := l.sighting[name].at
+	if le.holder == "" || l.clock()-last < 2*leaseDuration {
 		return
 	}
 	l.send(func() func() {
@@ -288,7 +281,7 @@ func (l *leader) watch(name int) {
 		}
 		l.world.record("%s takes over the Lease of %s", l.name, le.holder)
 		l.world.writes++
-		return func() { l.wrote(leaseKind, name); l.ended[le.holder] = true }
+		return func() { l.wrote(leaseKind, name); l.ended[le.holder], l.losses[le.holder] = true, last }
 	})
 }
 
@@ -425,24 +418,10 @@ func (l *leader) highest(uid types.UID) (highest int64) {
 
 // pool returns the input for scheduling.
 func (l *leader) pool() []schedule.Pod {
+	lost := l.noteLosses()
 	list := make([]schedule.Pod, 0, pods)
 	for name := range pods {
-		p := schedule.Pod{Name: podName(name), Ordinal: int32(name), State: schedule.Closed}
-		le, pd := l.lease(name), l.pod(name)
-		if le != nil && l.sighting[name].rv != le.rv {
-			l.sighting[name] = sighting{le.rv, l.clock()}
-		}
-		switch {
-		case le != nil && le.holder == "" && !l.settings.patience:
-			p.State = schedule.Ended
-		case le == nil, le.holder == "", pd == nil, !strings.HasPrefix(le.holder, pd.uid+"/"):
-		case l.clock()-l.sighting[name].at >= leaseDuration:
-		case pd.leaving:
-			p.State = schedule.Leaving
-		default:
-			p.State = schedule.Open
-		}
-		list = append(list, p)
+		list = append(list, schedule.Pod{Name: podName(name), Ordinal: int32(name), State: l.stateOf(name, lost[name])})
 	}
 	return list
 }
@@ -497,7 +476,7 @@ func (l *leader) decide(name int) {
 		status = l.mutant.decide(r, status)
 	}
 	status.ObservedGeneration = r.generation
-	l.putStatus(r, status, changed, "decides")
+	l.putStatus(r, status, changed, "decides", l.movesTooEarly(r, &status, now))
 }
 
 // incarnationFor returns the incarnation that gets the share of a pod: its present one if the pod
@@ -515,7 +494,7 @@ func (l *leader) incarnationFor(r *resource, pod string, list []schedule.Pod) st
 	return ""
 }
 
-func (l *leader) putStatus(r *resource, status placement.Status, isDecision bool, what string) {
+func (l *leader) putStatus(r *resource, status placement.Status, isDecision bool, what, early string) {
 	name := r.name
 	l.send(func() func() {
 		stored := l.world.putStatus(r, status, isDecision && l.mutant.decidesBlindly)
@@ -526,6 +505,9 @@ func (l *leader) putStatus(r *resource, status placement.Status, isDecision bool
 		l.world.record("%s %s %s: %s", l.name, what, r.uid, statusText(&status))
 		if isDecision {
 			l.world.ghost.decides(r.uid, r.wanted, status)
+		}
+		if early != "" {
+			l.world.ghost.breaks(l.world, errBrokeW6, "%s %s", l.name, early)
 		}
 		turn := l.turn
 		return func() {

@@ -36,7 +36,7 @@ func (l *leader) release(name int) {
 		panic(err)
 	}
 	if changed {
-		l.putStatus(r, status, true, "releases")
+		l.putStatus(r, status, true, "releases", "")
 	}
 }
 
@@ -95,7 +95,7 @@ func (l *leader) build(name int) {
 	case contract.Nothing, contract.Delete:
 	case contract.Create:
 		l.send(func() func() {
-			if l.world.createContract(name, plan.Contract) == nil {
+			if l.world.createContract(name, l.ownerOfPodObject(contractKind, podUID(le.holder)), plan.Contract) == nil {
 				return nil
 			}
 			l.world.record("%s creates the contract of %s: %s", l.name, podName(name), contractText(&plan.Contract))

@@ -28,9 +28,9 @@ type mutant struct {
 	readyInput  func(in *ready.Input)
 
 	decidesBlindly, buildsBlindly, anyConfigMap, missingIsEnded, removesOnError bool
-	startsEmpty, overcommits                                                    bool
+	startsEmpty, overcommits, impatient, cleansBlindly                          bool
 	anyContract, noRun, adoptsCached, adoptsBlindly, acksEarly, acksLate        bool
-	remakesLease, sameRun, releasesEarly, releasesBlindly                       bool
+	remakesLease, sameRun, releasesEarly, releasesBlindly, takesAnyLease        bool
 	keepsVersions, goesBack, noTime, remembersEnds, forgetsAck, keepsLost       bool
 }
 
@@ -207,6 +207,7 @@ var mutants = map[string]mutant{
 	"apply: returns with the run that it has released":   {narrow: returning, sameRun: true},
 	"apply: releases the Lease before workers return":    {narrow: returning, releasesEarly: true},
 	"apply: releases the Lease without a precondition":   {narrow: returning, releasesBlindly: true},
+	"apply: takes the Lease of another pod":              {narrow: rolling, takesAnyLease: true},
 	"apply: renews without its acknowledgement":          {narrow: adopting, settles: true, forgetsAck: true},
 	"apply: keeps its work although its Lease is lost":   {narrow: keeping, keepsLost: true},
 	"ready: without acknowledgement": {readyView: func(v *contract.View, _ types.UID, incarnation string) {
@@ -231,6 +232,9 @@ var mutants = map[string]mutant{
 
 	"schedule: a new leader starts empty": {narrow: restarting, settles: true, startsEmpty: true},
 	"schedule: overcommits":               {settles: true, overcommits: true},
+	"schedule: patience is 0":             {impatient: true},
+
+	"clean up: no precondition": {narrow: cleaning, cleansBlindly: true},
 }
 
 func overlap(s *settings)   { s.overlap = true }
@@ -281,7 +285,7 @@ func lostContracts(s *settings) {
 // replaced replaces pods while their processes still run, and deletes Leases.
 func replaced(s *settings) {
 	small(s)
-	s.churn, s.faults, s.among, s.patience = 2, 6, []int{6, 8, 8}, true
+	s.churn, s.faults, s.among, s.patience = 2, 6, []int{6, 8, 8}, patience
 }
 
 // reborn makes pods release their Leases, crash and return.
@@ -337,6 +341,39 @@ func keeping(s *settings) {
 func behind(s *settings) {
 	exclusive(s)
 	s.settles, s.restarts, s.lostAnswers, s.churn, s.faults = false, 10, 20, 12, 0
+}
+
+// rolling rolls the StatefulSet while work moves.
+func rolling(s *settings) {
+	small(s)
+	s.churn, s.faults, s.patience, s.rolls, s.settles = 2, min(s.faults, 2), patience, 14, true
+}
+
+// scaling changes the number of pods while work moves.
+func scaling(s *settings) {
+	exclusive(s)
+	s.churn, s.faults, s.scales, s.settles = 2, min(s.faults, 2), 10, true
+}
+
+// collecting lets the garbage collector delete what pods own, while they are replaced and rolled.
+func collecting(s *settings) {
+	small(s)
+	s.churn, s.faults, s.among, s.rolls, s.owners, s.collects, s.settles = 6, 4, []int{6, 7, 8, 9}, 6, ownedByPods, 10, true
+	s.lateWrites = 12
+}
+
+// orphaning lets the garbage collector delete what resources own, while they are deleted and made
+// again.
+func orphaning(s *settings) {
+	exclusive(s)
+	s.churn, s.faults, s.owners, s.collects, s.settles = 12, min(s.faults, 2), ownedByObjects, 10, true
+}
+
+// cleaning makes pods leave the pool, end and return after their Leases were deleted, while writes
+// are late.
+func cleaning(s *settings) {
+	small(s)
+	s.churn, s.faults, s.among, s.rolls, s.patience, s.lateWrites = 2, 4, []int{9}, 4, 0, 12
 }
 
 // releasingOnly returns a status without the releases for which keeps returns false.
@@ -407,8 +444,8 @@ var found = schedules.Recorded{
 	"decide: the former owner does not enter releasing for the same pod":     8956,
 	"decide: the new owner stays in releasing":                               2808,
 	"decide: the number does not grow":                                       123,
-	"decide: no precondition":                                                358,
-	"decide: the number does not follow the time":                            710,
+	"decide: no precondition":                                                1461,
+	"decide: the number does not follow the time":                            1136,
 	"decide: goes on from a status that has gone back":                       36278,
 	"decide: an incarnation that a Lease names again has ended":              1855,
 	"release: by a version that a restore has discarded":                     1745,
@@ -419,30 +456,33 @@ var found = schedules.Recorded{
 	"release: although the entry still lists it":                             239,
 	"build: ignores releasing":                                               239,
 	"build: over a later decision":                                           0,
-	"build: no precondition":                                                 35,
+	"build: no precondition":                                                 57,
 	"build: keeps the entries of another incarnation":                        3106,
-	"build: leaves an old decision":                                          2823,
-	"build: does not answer an unknown acknowledgement":                      494,
+	"build: leaves an old decision":                                          3010,
+	"build: does not answer an unknown acknowledgement":                      96,
 	"build: removes on an error":                                             126396,
 	"build: removes at once though hand-overs overlap":                       239,
 	"build: removes without the owner's acknowledgement":                     546,
 	"build: removes on the owner's acknowledgement of an earlier decision":   2618,
 	"apply: any incarnation's contract":                                      0,
 	"apply: adopts with a cached read and no floor":                          128567,
-	"apply: acknowledges before workers return":                              2062,
-	"apply: holds the acknowledgement for what is stuck":                     469,
+	"apply: acknowledges before workers return":                              4790,
+	"apply: holds the acknowledgement for what is stuck":                     3010,
 	"apply: adopts without renewing the Lease":                               13764,
 	"apply: returns with the run that it has released":                       6249,
 	"apply: releases the Lease before workers return":                        762223,
 	"apply: releases the Lease without a precondition":                       29668,
+	"apply: takes the Lease of another pod":                                  57874,
 	"apply: renews without its acknowledgement":                              211571,
 	"apply: keeps its work although its Lease is lost":                       23739,
 	"ready: without acknowledgement":                                         0,
 	"ready: ignores releasing":                                               20,
 	"ready: ignores since":                                                   8,
-	"ready: ignores stopping and failing":                                    469,
+	"ready: ignores stopping and failing":                                    12908,
 	"schedule: a new leader starts empty":                                    10,
 	"schedule: overcommits":                                                  1,
+	"schedule: patience is 0":                                                21,
+	"clean up: no precondition":                                              27,
 }
 
 // implied explains why a rule exists although a mutant without it breaks no promise.

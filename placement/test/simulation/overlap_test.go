@@ -54,7 +54,7 @@ func TestMoveDoesNotInterruptAPodThatHasEnded(t *testing.T) {
 func TestMoveWaitsForAnOwnerThatWorks(t *testing.T) {
 	awaited := func(s *settings) {
 		smallOverlap(s)
-		s.patience = true
+		s.patience = patience
 	}
 	steps := []step{
 		acts(pod0),

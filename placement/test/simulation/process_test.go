@@ -33,6 +33,8 @@ type process struct {
 	returns bool // it does so without a reason, and joins again
 	former  string
 
+	killedAt int // when it is killed because its pod is deleted; 0: it is not deleted
+
 	rate        int // rate of its clock, in tenths
 	incarnation string
 	renewed     int          // when its last successful renewal began, by its own clock
@@ -69,6 +71,9 @@ func (p *process) isLate() bool {
 
 // tick fires the timers of a process.
 func (p *process) tick() {
+	if p.alive && p.killedAt > 0 && p.world.now >= p.killedAt {
+		p.kill()
+	}
 	if !p.alive || p.frozen || p.incarnation == "" || !p.isLost() {
 		return
 	}
@@ -137,11 +142,13 @@ func (p *process) join() {
 	l := p.world.lease(p.name)
 	started := p.clock()
 	if l != nil && l.holder != "" {
-		if !strings.HasPrefix(l.holder, p.uid+"/") {
+		if strings.HasPrefix(l.holder, p.uid+"/") {
+			p.adopt(l, started)
+			return
+		}
+		if !p.mutant.takesAnyLease {
 			return // an agent never takes the Lease of another pod
 		}
-		p.adopt(l, started)
-		return
 	}
 	next := lease{holder: p.uid + "/" + p.world.nextUID("")}
 	if p.mutant.noRun {
@@ -151,7 +158,9 @@ func (p *process) join() {
 		next.holder = p.former
 	}
 	if l != nil {
-		next.ended, next.earlier, next.ack = l.ended, l.earlier, l.ack
+		next.uid, next.owner, next.ended, next.earlier, next.ack = l.uid, l.owner, cmp.Or(l.holder, l.ended), l.earlier, l.ack
+	} else {
+		next.owner = p.ownerOfPodObject(leaseKind, p.uid)
 	}
 	p.send(func() {
 		if stored := p.world.putLease(p.name, l, next); stored != nil && p.alive && !p.frozen && p.incarnation == "" {
@@ -276,10 +285,7 @@ func (p *process) release() {
 	if p.returns {
 		return
 	}
-	p.alive = false
-	if pd := p.world.pod(p.name); pd != nil && pd.uid == p.uid {
-		p.world.store(podKind, p.name, &pod{uid: p.uid, terminated: true})
-	}
+	p.exit()
 }
 
 // follow processes events of the watch.

@@ -46,6 +46,7 @@ func (s *simulation) restore(changes int) {
 		l.rewound = l.pending != nil
 	}
 	w.ghost.lost, w.ghost.disorder = 0, true
+	clear(w.ghost.renewed) // the last renewals may be undone
 }
 
 // backward returns the last changes, latest first.

@@ -50,6 +50,7 @@ var narrowKinds = map[string]func(*settings){
 	"moving": moving, "stalling": stalling, "lagging": lagging, "stuck workers": stuckWorkers, "lost contracts": lostContracts, "replaced": replaced,
 	"reborn": reborn, "crashing": crashing, "cut off": cutOff, "behind": behind, "restarting": restarting, "overlap": overlap,
 	"returning": returning, "restoring": restoring, "reviving": reviving, "adopting": adopting, "keeping": keeping,
+	"rolling": rolling, "scaling": scaling, "collecting": collecting, "orphaning": orphaning, "cleaning": cleaning,
 }
 
 func TestNoNarrowScheduleBreaksAPromise(t *testing.T) {

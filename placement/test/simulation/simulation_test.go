@@ -16,7 +16,7 @@ import (
 // of faults.
 type settings struct {
 	overlap     bool
-	patience    bool
+	patience    int // of a pool with a StatefulSet, in seconds; without, 0
 	capacity    int32
 	lateWrites  int // in 64
 	lostAnswers int
@@ -25,6 +25,10 @@ type settings struct {
 	faults      int // frequency of faults of pods, contracts and Leases
 	restarts    int
 	restores    int
+	rolls       int
+	scales      int
+	collects    int // how often the garbage collector acts
+	owners      ownership
 	settles     bool
 	keeps       bool // agents go on when they cannot renew their Leases in time
 
@@ -38,9 +42,13 @@ type settings struct {
 
 func (s *settings) draw(c *schedules.Choices) {
 	s.overlap = c.Next(4) == 3
-	s.patience = c.Next(3) == 2
+	s.patience = []int{0, 0, patience}[c.Next(3)]
 	s.capacity = []int32{10, 10, 2, 3}[c.Next(4)]
+	s.rolls = []int{0, 0, 0, 6}[c.Also(4)]
+	s.owners = []ownership{unowned, unowned, unowned, unowned, unowned, unowned, ownedByPods, ownedByObjects}[c.Also(8)]
+	s.collects = map[bool]int{true: 6}[s.owners != unowned]
 	s.lateWrites = []int{0, 4, 12}[c.Next(3)]
+	s.scales = []int{0, 0, 0, 0, 0, 4}[c.Also(6)]
 	s.lostAnswers = []int{0, 4, 12}[c.Next(3)]
 	s.slowWorkers = []int{0, 16, 40}[c.Next(3)]
 	s.stuck = []int{0, 0, 4}[c.Next(3)]
@@ -61,6 +69,20 @@ type simulation struct {
 	world     *world
 	leaders   [2]*leader
 	processes []*process
+	rolling   roll
+	garbage   collector
+	count     counts // of all runs
+}
+
+// counts are how often actors have done something.
+type counts struct {
+	rolled, forced, killed int // pods, by rolls
+	calmly                 int // pods, by rolls after all was calm
+	removed, returned      int // pods, by other numbers of replicas
+
+	collected     [kinds]int // by the garbage collector
+	cleaned       [kinds]int // by leaders
+	held, refused int        // of these, Leases that were held; deletions of another object
 }
 
 func newSimulation(m mutant) *simulation {
@@ -88,12 +110,12 @@ func (s *simulation) reset(bytes []byte, tracks bool) {
 	s.choices = schedules.NewChoices(bytes)
 	s.settings.draw(&s.choices)
 	if s.mutant.narrow != nil {
-		s.settings.restores = 0
+		s.settings.restores, s.settings.rolls, s.settings.scales, s.settings.owners, s.settings.collects = 0, 0, 0, unowned, 0
 		s.mutant.narrow(&s.settings)
 	}
 	s.world.reset(tracks)
 	s.world.record("overlap %v, capacity %d, keeps %v", s.settings.overlap, s.settings.capacity, s.settings.keeps)
-	s.processes = s.processes[:0]
+	s.processes, s.rolling, s.garbage = s.processes[:0], roll{}, collector{simulation: s}
 	for name := range s.settings.pods {
 		s.newPod(name)
 	}
@@ -112,11 +134,18 @@ func (s *simulation) newPod(name int) {
 		rate: []int{10, 7, 13}[s.choices.Next(3)],
 	}
 	s.processes = append(s.processes, p)
-	s.world.store(podKind, name, &pod{uid: p.uid})
+	next := pod{uid: p.uid}
+	if former := s.world.pod(name); former != nil {
+		next.leaving, next.removed = former.leaving, former.removed
+	}
+	s.world.store(podKind, name, &next)
 }
 
 func (s *simulation) create(name int, wanted int32) {
 	r := &resource{name: name, uid: types.UID(s.world.nextUID("q")), rv: s.world.nextRV(), generation: 1, wanted: wanted}
+	if first := s.world.resource(0); s.settings.owners == ownedByObjects && name > 0 && first != nil {
+		r.owner = first.uid
+	}
 	s.world.ghost.born[r.uid] = birth{name, s.world.uids}
 	s.world.record("the author creates %s with %d", r.uid, wanted)
 	s.world.store(resourceKind, name, r)
@@ -157,6 +186,15 @@ func (s *simulation) step() {
 	}
 	if s.choices.Happens(s.settings.faults) {
 		s.fault()
+	}
+	if s.choices.Happens(s.settings.rolls) {
+		s.roll()
+	}
+	if s.choices.Happens(s.settings.scales) {
+		s.scale(1 + s.choices.Next(s.settings.pods))
+	}
+	if s.choices.Happens(s.settings.collects) {
+		s.garbage.next()
 	}
 	if s.choices.Happens(s.settings.restores) {
 		s.restore(s.choices.Next(len(s.world.undo) + 1))
@@ -225,7 +263,7 @@ func (s *simulation) fault() {
 	case 8:
 		if le := s.world.lease(p.name); le != nil {
 			s.world.record("the Lease of %s is deleted", podName(p.name))
-			s.world.store(leaseKind, p.name, (*lease)(nil))
+			s.world.store(leaseKind, p.name, nil)
 		}
 	case 9:
 		if p.alive && !p.leaves {
@@ -238,6 +276,9 @@ func (s *simulation) fault() {
 // leave makes a pod leave the pool or return to it.
 func (s *simulation) leave(name int) {
 	next := *s.world.pod(name)
+	if next.removed {
+		return
+	}
 	next.leaving = !next.leaving
 	s.world.record("%s leaves the pool: %v", podName(name), next.leaving)
 	s.world.store(podKind, name, &next)
@@ -247,7 +288,7 @@ func (s *simulation) leave(name int) {
 // unreachable node.
 func (s *simulation) replace(p *process) {
 	pd := s.world.pod(p.name)
-	if pd == nil || pd.uid != p.uid || len(s.processes) >= 2*pods {
+	if pd.uid != p.uid || pd.removed || len(s.processes) >= 2*pods {
 		return
 	}
 	if s.choices.Next(2) == 0 || !p.alive {
@@ -302,13 +343,8 @@ func (s *simulation) settle() {
 			p.alive = false
 		}
 	}
-	for name := range s.settings.pods {
-		if pd := s.world.pod(name); pd.terminated {
-			s.newPod(name)
-		}
-	}
 	for _, p := range s.processes {
-		if p.alive && p.leaves {
+		if p.alive && p.leaves && p.killedAt == 0 {
 			p.leaves, p.returns = false, false
 		}
 	}
@@ -317,9 +353,22 @@ func (s *simulation) settle() {
 		s.world.late = s.world.late[1:]
 		write()
 	}
+	s.calmDown()
+	if s.world.broken == nil {
+		s.checkWork()
+		s.checkStill()
+	}
+	if s.world.broken == nil && s.settings.rolls > 0 && s.settings.patience > 0 {
+		s.rollCalmly()
+	}
+}
+
+// calmDown runs until no actor has anything left to do.
+func (s *simulation) calmDown() {
 	last := 0
 	for round := 0; s.world.broken == nil && round-last < 12; round++ {
 		before := s.world.writes
+		s.remakeEnded()
 		s.round(round - last)
 		s.checkRestored()
 		if s.world.writes != before {
@@ -328,9 +377,6 @@ func (s *simulation) settle() {
 		if round > maxRounds {
 			s.world.breaks(errBrokeW2, "the system does not come to rest")
 		}
-	}
-	if s.world.broken == nil {
-		s.checkCalm()
 	}
 }
 
@@ -349,10 +395,13 @@ func (s *simulation) round(idle int) {
 	for _, l := range s.leaders {
 		l.everything()
 	}
+	if s.settings.owners != unowned {
+		s.garbage.everything()
+	}
 }
 
-// checkCalm checks the final state.
-func (s *simulation) checkCalm() {
+// checkWork checks that everything is worked on, now that all is calm.
+func (s *simulation) checkWork() {
 	loads := map[string]int32{}
 	stuck := map[contract.Unit]bool{}
 	works := map[contract.Unit]int{}
@@ -403,7 +452,6 @@ func (s *simulation) checkCalm() {
 			s.world.breaks(errBrokeW4, "%s has %d", pod, load)
 		}
 	}
-	s.checkStill()
 }
 
 // room reports whether all desired vreplicas fit.
@@ -455,6 +503,19 @@ func (s *simulation) checkStill() {
 	if after := s.owners(); after != owners {
 		s.world.breaks(errBrokeW6, "%s, before: %s", after, owners)
 	}
+}
+
+// ownerPods returns the pods that own each vreplica.
+func (s *simulation) ownerPods() string {
+	var b strings.Builder
+	for name := range resources {
+		if r := s.world.resource(name); r != nil {
+			for index := range r.wanted {
+				b.WriteString(unitText(contract.Unit{UID: r.uid, Index: index}) + " on " + ownerPod(&r.status, index) + "; ")
+			}
+		}
+	}
+	return b.String()
 }
 
 func (s *simulation) owners() string {

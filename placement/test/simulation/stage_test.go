@@ -43,7 +43,7 @@ func (s *stage) at(who int) *leader {
 	l.turn++
 	for k := range kinds {
 		if !s.lagging[who][k] {
-			l.sync(k, len(s.world.log[k]))
+			l.sync(s.world, k, len(s.world.log[k]))
 		}
 	}
 	return l
@@ -138,12 +138,7 @@ func leavesOrReturns(name int) step { return func(s *stage) { s.leave(name) } }
 // deletesOnPod0 deletes the contract or the Lease of pod 0.
 func deletesOnPod0(what kind) step {
 	return func(s *stage) {
-		if what == leaseKind {
-			s.world.record("the Lease of %s is deleted", podName(pod0))
-			s.world.store(what, pod0, (*lease)(nil))
-			return
-		}
-		s.world.record("the contract of %s is deleted", podName(pod0))
+		s.world.record("the %s of %s is deleted", kindText[what], podName(pod0))
 		s.world.store(what, pod0, nil)
 	}
 }
@@ -185,6 +180,26 @@ func wants(count int32) step {
 	}
 }
 
+// isRestarted makes a process release its Lease and join again, as when its container restarts.
+func isRestarted(who int) step {
+	return func(s *stage) {
+		p := s.processes[who]
+		s.world.record("%s releases its Lease, and returns", p)
+		p.leaves, p.returns = true, true
+	}
+}
+
+// isDeleted deletes the pod of a process, which gets SIGTERM.
+func isDeleted(who int) step { return func(s *stage) { s.processes[who].terminate() } }
+
+// collects lets the garbage collector look at an object of pod 0.
+func collects(what kind) step {
+	return func(s *stage) {
+		s.garbage.syncAll(s.world)
+		s.garbage.collect(what, pod0)
+	}
+}
+
 // renewsLate makes a process renew its Lease when that is due. The write is in flight for a long
 // time.
 func renewsLate(who int) step {
@@ -215,6 +230,15 @@ func watches(who int) step {
 			l.watch(name)
 			l.sends()
 		}
+	}
+}
+
+// cleans lets a leader delete the contract and the Lease of a pod that has ended.
+func cleans(who, name int) step {
+	return func(s *stage) {
+		l := s.at(who)
+		l.clean(name)
+		l.sends()
 	}
 }
 

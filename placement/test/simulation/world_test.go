@@ -20,6 +20,7 @@ const (
 	leaseDuration = 15
 	renewDeadline = 10
 	stopTime      = 5
+	patience      = 30
 )
 
 // kind is a kind of object for which controllers have a cache.
@@ -33,11 +34,13 @@ const (
 	kinds
 )
 
+var kindText = [kinds]string{"resource", "contract", "Lease", "pod"} //nolint:gochecknoglobals // a constant
+
 // Stored objects are immutable; they are only replaced.
 
 type resource struct {
 	name       int
-	uid        types.UID
+	uid, owner types.UID
 	rv         int
 	generation int64
 	wanted     int32
@@ -45,23 +48,24 @@ type resource struct {
 }
 
 type configMap struct {
-	uid      types.UID
-	rv       int
-	contract contract.Contract
-	digest   string
+	uid, owner types.UID
+	rv         int
+	contract   contract.Contract
+	digest     string
 }
 
 type lease struct {
-	rv      int
-	holder  string
-	ended   string
-	earlier []string // that have ended before
-	ack     contract.Ack
+	uid, owner types.UID
+	rv         int
+	holder     string
+	ended      string
+	earlier    []string // that have ended before
+	ack        contract.Ack
 }
 
 // free returns a Lease whose holder has ended.
 func (l *lease) free() lease {
-	next := lease{ended: l.holder, earlier: l.earlier, ack: l.ack}
+	next := lease{uid: l.uid, owner: l.owner, ended: l.holder, earlier: l.earlier, ack: l.ack}
 	if l.ended != "" {
 		next.earlier = append([]string{l.ended}, l.earlier...)
 	}
@@ -77,6 +81,7 @@ type pod struct {
 	uid        string
 	terminated bool
 	leaving    bool
+	removed    bool // the StatefulSet has fewer replicas
 }
 
 // event is a change of one object; its object is nil for a deletion.
@@ -181,17 +186,17 @@ func (w *world) putContract(name int, read *configMap, c contract.Contract, blin
 	if now == nil || now.uid != read.uid || now.rv != read.rv && !blindly {
 		return nil
 	}
-	next := &configMap{uid: now.uid, rv: w.nextRV(), contract: c, digest: contract.Digest(c.Encode())}
+	next := &configMap{uid: now.uid, owner: now.owner, rv: w.nextRV(), contract: c, digest: contract.Digest(c.Encode())}
 	w.store(contractKind, name, next)
 	w.writes++
 	return next
 }
 
-func (w *world) createContract(name int, c contract.Contract) *configMap {
+func (w *world) createContract(name int, owner types.UID, c contract.Contract) *configMap {
 	if w.contract(name) != nil {
 		return nil
 	}
-	next := &configMap{uid: types.UID(w.nextUID("cm")), rv: w.nextRV(), contract: c, digest: contract.Digest(c.Encode())}
+	next := &configMap{uid: types.UID(w.nextUID("cm")), owner: owner, rv: w.nextRV(), contract: c, digest: contract.Digest(c.Encode())}
 	w.store(contractKind, name, next)
 	w.writes++
 	return next
@@ -202,8 +207,13 @@ func (w *world) putLease(name int, read *lease, next lease) *lease {
 	if w.lease(name) != read {
 		return nil
 	}
-	next.rv = w.nextRV()
+	if next.rv = w.nextRV(); read == nil {
+		next.uid = types.UID(fmt.Sprintf("lease%d", next.rv))
+	}
 	w.store(leaseKind, name, &next)
+	if next.holder != "" {
+		w.ghost.renewed[next.holder] = w.now
+	}
 	return &next
 }
 
