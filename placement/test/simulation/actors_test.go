@@ -20,7 +20,7 @@ func TestActorsAct(t *testing.T) {
 	for _, narrow := range []func(*settings){nil, rolling, scaling, collecting, orphaning, cleaning} {
 		s := newSimulation(mutant{narrow: narrow})
 		s.count = c
-		for i := range uint64(500) {
+		for i := range uint64(1_000) {
 			bytes = lengths.Choices(first+i, bytes)
 			require.NoError(t, s.run(bytes, false))
 		}

@@ -5,14 +5,13 @@
 // leader, each with stale caches of its own. An author creates, scales, changes and deletes
 // resources. Pods are slow; they crash, freeze, are cut off, and are replaced under the same name
 // while the old process still runs. Processes release their Leases, for good or to join again. A
-// StatefulSet rolls its pods, one after the other, and changes their number; a pod that does not end
-// within its grace period is killed. In some schedules, Leases, contracts and resources have owners,
-// and the garbage collector of Kubernetes deletes them, from stale caches, after their owners are
-// gone. Leaders delete what is left of pods that have ended.
-// Workers fail to start or to stop. Contracts and Leases are deleted. Writes arrive late and in any
-// order, and responses are lost. Clock rates differ by up to 30 %. etcd is restored to an earlier
-// state while all programs run on. In some schedules, agents keep their work when they cannot renew
-// their Leases.
+// StatefulSet rolls its pods, one after the other, and changes their number; a pod that does not
+// end within its grace period is killed. In some schedules, Leases, contracts and resources have
+// owners, and the garbage collector of Kubernetes deletes them, from stale caches, after their
+// owners are gone. Leaders delete what is left of pods that have ended. Workers fail to start or to
+// stop. Contracts and Leases are deleted. Writes arrive late and in any order, and responses are
+// lost. Clock rates differ by up to 30 %. etcd is restored to an earlier state while all programs
+// run on. In some schedules, agents keep their work when they cannot renew their Leases.
 //
 // The decisions are the real ones, from packages schedule, contract and ready. The API server is in
 // memory, with resourceVersions, UIDs and preconditions. A ghost observes which incarnations

@@ -359,7 +359,7 @@ func scaling(s *settings) {
 func collecting(s *settings) {
 	small(s)
 	s.churn, s.faults, s.among, s.rolls, s.owners, s.collects, s.settles = 6, 4, []int{6, 7, 8, 9}, 6, ownedByPods, 10, true
-	s.lateWrites = 12
+	s.lateWrites = 24
 }
 
 // orphaning lets the garbage collector delete what resources own, while they are deleted and made

@@ -53,7 +53,7 @@ func (s *simulation) present(name int) *process {
 	return nil
 }
 
-// scale changes the replicas of the StatefulSet, which deletes the last pods, or creates them again.
+// scale changes the replicas of the StatefulSet, which deletes the last pods or creates them again.
 func (s *simulation) scale(replicas int) {
 	for name := range s.settings.pods {
 		next, p := *s.world.pod(name), s.present(name)

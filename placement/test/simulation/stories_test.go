@@ -111,9 +111,9 @@ var stories = map[string]story{
 	}},
 
 	// The Lease of pod 0 is deleted. Its process recreates the Lease and crashes while that write
-	// is in flight for longer than it takes until the incarnation counts as ended. The vreplica moves to
-	// pod 1. Then the write arrives, and the restarted process adopts the incarnation, whose
-	// contract has not been rewritten since.
+	// is in flight for longer than it takes until the incarnation counts as ended. The vreplica
+	// moves to pod 1. Then the write arrives, and the restarted process adopts the incarnation,
+	// whose contract has not been rewritten since.
 	"apply: makes a deleted Lease again": {errBrokeW1, []step{
 		acts(pod0),
 		acts(pod1),
