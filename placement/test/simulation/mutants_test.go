@@ -373,7 +373,7 @@ func orphaning(s *settings) {
 // are late.
 func cleaning(s *settings) {
 	small(s)
-	s.churn, s.faults, s.among, s.rolls, s.patience, s.lateWrites = 2, 4, []int{9}, 4, 0, 12
+	s.churn, s.faults, s.among, s.rolls, s.patience, s.lateWrites, s.settles = 2, 4, []int{9}, 4, 0, 12, true
 }
 
 // releasingOnly returns a status without the releases for which keeps returns false.
