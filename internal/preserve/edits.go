@@ -72,7 +72,7 @@ func restoredFrom(n *nodeview.Node) revision.Revision {
 func editedSince(t txn.Transaction, n *nodeview.Node, policy labels.Policy) labels.Keys {
 	latest := *cmp.Or(t.Latest, &t)
 	isRestoredSince := n.IsRestored() && n.Marker != latest.Marker
-	queued := t.Edited.Without(n.Machine).Without(n.Unclear).Where(func(key string) bool {
+	queued := t.Edited.Without(n.Machine).Without(stillUnclear(n.Unclear, n.Labels, latest)).Where(func(key string) bool {
 		_, isThere := n.Labels[key]
 		return policy.Has(key) && (labels.IsLabel(key) || !isThere)
 	})
@@ -95,7 +95,8 @@ func WithQueuedEdits(queue []txn.Transaction) []txn.Transaction {
 	for _, t := range queue {
 		l := &life{latest: t}
 		if former := lives[t.UID]; former != nil && t.Ahead == former.latest.Ahead {
-			l.edited = editedByStates(former.edited, former.latest, t)
+			l.latest.Unclear = stillUnclear(t.Unclear, t.Labels, former.latest)
+			l.edited = editedByStates(former.edited, former.latest, l.latest)
 		}
 		if t.Type != txn.Deleted {
 			lives[t.UID] = l
@@ -123,6 +124,13 @@ func editedByStates(edited labels.Keys, before, after txn.Transaction) labels.Ke
 		edited = edited.Join(editedBetween(sideOf(before), sideOf(after), after.Labels))
 	}
 	return edited.Without(after.Machine).Without(after.Unclear).Without(after.Withdrawn)
+}
+
+// stillUnclear returns the keys whose setter is unknown in a later state, without those that users had
+// set to the same value before: a request by hand reports no setters, and the API server forgets them.
+func stillUnclear(unclear labels.Keys, after map[string]string, before txn.Transaction) labels.Keys {
+	byUsers := unclear.Same(before.Labels, after).Without(unclear.Taints()).Without(before.Machine).Without(before.Unclear)
+	return unclear.Without(byUsers)
 }
 
 // unchanged returns the keys that both sets of labels have with the same value, or not at all.

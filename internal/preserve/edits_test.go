@@ -345,3 +345,35 @@ func TestAnnotationsThatAreMissingInTheQueue(t *testing.T) {
 		})
 	}
 }
+
+// A request by hand reports no setters, and the API server forgets them once a Node has many.
+func TestStateWithoutSettersHidesNoEdit(t *testing.T) {
+	bare, green, red := set{"zone": "b"}, set{"zone": "b", "team": "green"}, set{"zone": "b", "team": "red"}
+	for name, tc := range map[string]struct {
+		states      []set
+		since       int // how many states follow the one without setters
+		live, want  set
+		isForgotten bool // the Node shows no setters, and all states do
+	}{
+		"set":                        {states: []set{bare, green, green}, live: green, want: set{"rack": "r7", "team": "green", "zone": "b"}},
+		"changed":                    {states: []set{green, red, red}, live: red, want: set{"rack": "r7", "team": "red", "zone": "b"}},
+		"set, and removed":           {states: []set{bare, green, green, bare}, since: 1, live: bare, want: set{"rack": "r7", "zone": "b"}},
+		"removed from the Node":      {states: []set{green, green}, live: bare, want: set{"rack": "r7", "zone": "b"}},
+		"unclear on the Node":        {states: []set{bare, green}, live: green, isForgotten: true, want: set{"rack": "r7", "team": "green", "zone": "b"}},
+		"changed by who knows":       {states: []set{bare, green, red}, live: red, want: set{"rack": "r7", "team": "blue", "zone": "b"}},
+		"unclear from the beginning": {states: []set{green}, live: bare, want: set{"rack": "r7", "team": "blue", "zone": "b"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			queue := returnedWith(tc.states)
+			n := &nodeview.Node{UID: "stranger", Revision: revision.MustParse("300"), Labels: tc.live, Ownership: agents.Ownership{Machine: "zone"}}
+			if tc.isForgotten {
+				n.Unclear = "team"
+			} else {
+				queue[len(queue)-1-tc.since].Unclear = "team,zone"
+			}
+			d := preserve.Decide(preserve.WithQueuedEdits(queue)[0], saved(), n, replaceAll)
+			require.Equal(t, preserve.Restore, d.Action, d.Reason)
+			assert.Equal(t, tc.want, d.Labels)
+		})
+	}
+}
