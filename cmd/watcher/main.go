@@ -85,6 +85,7 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 		Members:              m,
 		Lease:                m,
 		Ring:                 m,
+		IsSetBack:            m.IsSetBack,
 		Silence:              *silence,
 		History:              past,
 		Events:               mgr.GetEventRecorder("nodekeeper-" + program),

@@ -206,6 +206,40 @@ func TestDeletedLeaseIsRecreated(t *testing.T) {
 	}, patience, period)
 }
 
+func TestLeaseOfABackup(t *testing.T) {
+	t.Parallel()
+	g := newGroup(t)
+	a := g.join("watcher", "a")
+	g.agree([]string{"a"}, a)
+	backup := g.lease("a")
+	isSetBack := func(t require.TestingT) bool {
+		is, err := a.IsSetBack(g.t.Context())
+		require.NoError(t, err)
+		return is
+	}
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		assert.True(c, g.lease("a").Spec.RenewTime.After(backup.Spec.RenewTime.Time))
+	}, patience, period)
+	assert.False(t, isSetBack(t))
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		backup.ResourceVersion = g.lease("a").ResourceVersion
+		_, err := g.leases.Update(t.Context(), backup.DeepCopy(), metav1.UpdateOptions{})
+		assert.NoError(c, err)
+	}, patience, period)
+	assert.True(t, isSetBack(t))
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		assert.True(c, g.lease("a").Spec.RenewTime.After(backup.Spec.RenewTime.Time))
+	}, patience, period)
+	assert.True(t, isSetBack(t), "also once it is renewed")
+
+	b := g.join("watcher", "b")
+	g.agree([]string{"a", "b"}, a, b)
+	require.NoError(t, g.leases.Delete(t.Context(), "b", metav1.DeleteOptions{}))
+	is, err := b.IsSetBack(t.Context())
+	require.NoError(t, err)
+	assert.False(t, is)
+}
+
 // A quiet member renews three times in a lease duration, so every five seconds by default, and
 // sends nothing else.
 func TestQuietMemberOnlyRenews(t *testing.T) {

@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"nodekeeper.dev/internal/daemon/shortwatch"
@@ -17,7 +19,7 @@ import (
 // orphanDurations is after how many durations the Lease of a dead member is deleted.
 const orphanDurations = 4
 
-// Config configures a Member. Renewed of the embedded Config must not be set. Standby is optional.
+// Config configures a Member. Renewed and SetBack of the embedded Config must not be set. Standby is optional.
 type Config struct {
 	shardlease.Config
 
@@ -32,6 +34,7 @@ type Config struct {
 type Member struct {
 	config   Config
 	keeper   *shardlease.Keeper
+	setBack  atomic.Bool // an earlier version of the Lease was seen
 	leases   shardlease.Watch
 	snapshot atomic.Pointer[snapshot]
 
@@ -46,7 +49,7 @@ func New(cfg Config) *Member {
 		Client: shortwatch.Leases(cfg.Client), Namespace: cfg.Namespace, Selector: cfg.GroupLabel + "=" + cfg.Group,
 		Period: shardlease.RetryPeriod(cfg.Duration), OrphanAfter: orphanDurations * cfg.Duration,
 	}}
-	cfg.Renewed = m.leases.Look
+	cfg.Renewed, cfg.SetBack = m.leases.Look, func() { m.setBack.Store(true) }
 	if cfg.Standby {
 		about := map[string]string{StandbyKey(cfg.GroupLabel): "true"}
 		maps.Copy(about, cfg.Annotations)
@@ -150,6 +153,21 @@ func (m *Member) SyncedAt() time.Time { return m.snapshot.Load().syncedAt }
 // Renew renews the Lease soon, ahead of schedule, so that [Member.SyncedAt] advances. It does not
 // wait. Each call costs a write: do not call it more than once per second.
 func (m *Member) Renew() { m.keeper.Renew() }
+
+// IsSetBack reports, by a live read, whether the Lease of this member is an earlier version than this
+// process has stored, or was since it started: its etcd was restored from a backup. It is false if
+// the Lease is gone, or may not be read.
+func (m *Member) IsSetBack(ctx context.Context) (bool, error) {
+	stored := m.keeper.Stored()
+	l, err := m.config.Client.Leases(m.config.Namespace).Get(ctx, m.config.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err), apierrors.IsForbidden(err):
+		return m.setBack.Load(), nil
+	case err != nil:
+		return false, fmt.Errorf("reading the Lease %q: %w", m.config.Name, err)
+	}
+	return shardlease.IsSetBack(l, stored) || m.setBack.Load(), nil
+}
 
 // View returns the member's current view of its group. It is never nil.
 func (m *Member) View() *View { return m.snapshot.Load().view }

@@ -130,6 +130,51 @@ func TestUnconfirmedEventIsConfirmedBeforeRecording(t *testing.T) {
 	}
 }
 
+// A Node that has changed since etcd was restored contradicts nothing that was seen before.
+func TestLeaseIsComparedAfterAnInterruption(t *testing.T) {
+	for name, tc := range map[string]struct {
+		isInDoubt, isSetBack bool
+		failures             int // of the first questions
+		wantAsked, want      int // questions, and transactions
+	}{
+		"it is as it was":        {isInDoubt: true, wantAsked: 2, want: 2},
+		"it is unknown at first": {isInDoubt: true, failures: 2, wantAsked: 4, want: 2},
+		"it is earlier":          {isInDoubt: true, isSetBack: true, wantAsked: 1},
+		"nothing is interrupted": {isSetBack: true, want: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h, asked := rewind.New(), 0
+				if tc.isInDoubt {
+					h = unconfirmed(t)
+				}
+				m := startMember(t, 0, func(cfg *watcher.Config) {
+					cfg.History = h
+					cfg.IsSetBack = func(context.Context) (bool, error) {
+						if asked++; asked <= tc.failures {
+							return false, errors.New("the API server is down")
+						}
+						return tc.isSetBack, nil
+					}
+				})
+				m.observeDelete("u1", "10")
+				time.Sleep(5 * time.Second)
+				synctest.Wait()
+				if tc.want > 0 {
+					m.OnAdd(state("u2", "11", nil), false)
+					m.OnDelete(state("u2", "12", nil))
+					time.Sleep(5 * time.Second)
+					synctest.Wait()
+				}
+				assert.Equal(t, tc.want, count(t, m.client))
+				assert.Equal(t, tc.wantAsked, asked)
+				assert.Equal(t, tc.want == 0, h.Rewound())
+				m.stop(t)
+			})
+		})
+	}
+}
+
 // The cache may have the record or the transaction of a lost future.
 func TestNothingIsSkippedWhileUnconfirmed(t *testing.T) {
 	for name, stored := range map[string]func(t txn.Transaction, namespace string) *corev1.ConfigMap{

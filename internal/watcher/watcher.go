@@ -33,7 +33,7 @@ const startRetryPeriod = 2 * time.Second
 const DefaultSilence = 5 * time.Second
 
 // Config configures a Watcher. All fields are required except Stream, Stored, StoredInformer, Name,
-// Members, Lease, Ring, History and RecordUpdates.
+// Members, Lease, Ring, IsSetBack, History and RecordUpdates.
 type Config struct {
 	// Client reads and writes the API server directly, without a cache.
 	Client client.Client
@@ -52,6 +52,9 @@ type Config struct {
 	Members barrier.Members
 	Lease   Lease
 	Ring    Ring
+	// IsSetBack reports whether Lease is an earlier version than this process has stored; nil means
+	// never.
+	IsSetBack func(context.Context) (bool, error)
 	// Silence is how long the watcher waits for another one that neither renews its Lease nor
 	// answers.
 	Silence time.Duration
@@ -115,7 +118,7 @@ func New(ctx context.Context, cfg Config) (*Watcher, error) {
 	transactions := &queue.Queue{Client: cfg.Client, Namespace: cfg.TransactionNamespace}
 	w.outbox.Stored, w.outbox.Turn = w.stored, g
 	w.outbox.Store = &store{
-		queue: transactions, nodes: &nodes.Nodes{Client: cfg.Client}, history: cfg.History, events: cfg.Events, metrics: &w.metrics,
+		queue: transactions, nodes: &nodes.Nodes{Client: cfg.Client}, history: cfg.History, isSetBack: cfg.IsSetBack, events: cfg.Events, metrics: &w.metrics,
 		allowed: w.writer.mayWrite, storedByOthers: g.storedByOthers, stored: w.writer.succeeded, found: w.writer.found,
 	}
 	observer := Observer{RecordUpdates: cfg.RecordUpdates, MachineBound: cfg.MachineBound}

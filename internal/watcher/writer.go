@@ -1,9 +1,11 @@
 package watcher
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -206,10 +208,14 @@ type store struct {
 	queue   *queue.Queue
 	nodes   *nodes.Nodes
 	history *rewind.Detector
-	events  events.EventRecorder
-	metrics *metrics
-	allowed func(node string) bool // whether to send a request now
-	stored  func(node string)
+	// isSetBack reports whether the Lease of this watcher shows that the cluster was rewound; nil means
+	// never. compared is when that was last asked.
+	isSetBack func(context.Context) (bool, error)
+	compared  atomic.Pointer[time.Time]
+	events    events.EventRecorder
+	metrics   *metrics
+	allowed   func(node string) bool // whether to send a request now
+	stored    func(node string)
 	// storedByOthers reports whether another watcher has most likely stored a transaction; found is
 	// called if it has.
 	storedByOthers func(txn.Transaction) bool
@@ -261,10 +267,32 @@ func (s *store) put(ctx context.Context, t txn.Transaction) error {
 	if s.history.Rewound() {
 		return rewind.ErrRewound // the next process records the current state
 	}
+	if err := s.confirmHistory(ctx); err != nil {
+		return err
+	}
 	if s.history.Unconfirmed(t.ObservedAt) {
 		if err := s.nodes.ConfirmEvent(ctx, t, s.history.ReportRewind); err != nil {
 			return err
 		}
 	}
 	return s.queue.Put(ctx, t)
+}
+
+// confirmHistory returns an error if the cluster was rewound. It asks once after each interruption,
+// and once a second during one, since a restore of etcd takes longer: its revisions may have passed
+// all that this process has seen, and a Node that has changed since then contradicts nothing.
+func (s *store) confirmHistory(ctx context.Context) error {
+	compared, at := cmp.Or(s.compared.Load(), &time.Time{}), time.Now()
+	if s.isSetBack == nil || !s.history.Unconfirmed(*compared) || at.Sub(*compared) < time.Second {
+		return nil
+	}
+	isSetBack, err := s.isSetBack(ctx)
+	switch {
+	case err != nil:
+		return err
+	case isSetBack:
+		return s.history.ReportRewind("the Lease of this watcher is earlier than it was")
+	}
+	s.compared.Store(&at)
+	return nil
 }

@@ -18,8 +18,8 @@ const (
 	renewals, retries = 3, 5
 )
 
-// Config configures a [Keeper]. All fields except Labels, Annotations, Duration, Renewed and Lost
-// are required.
+// Config configures a [Keeper]. All fields except Labels, Annotations, Duration, Renewed, Lost
+// and SetBack are required.
 type Config struct {
 	// Client reads and writes the Lease.
 	Client coordinationv1client.LeasesGetter
@@ -42,6 +42,10 @@ type Config struct {
 	// Lease that this process has held. It is not called for a deleted Lease, which the next
 	// renewal recreates. It must not block.
 	Lost func()
+	// SetBack, if set, is called each time a read shows an earlier version of the Lease than this
+	// process has stored, as after a restore of etcd from a backup, before the Lease is renewed. It
+	// must not block.
+	SetBack func()
 }
 
 // completed returns the config with defaults applied and with copies of its maps.
@@ -52,6 +56,9 @@ func (c Config) completed() Config {
 	}
 	if c.Lost == nil {
 		c.Lost = func() {}
+	}
+	if c.SetBack == nil {
+		c.SetBack = func() {}
 	}
 	c.Labels, c.Annotations = maps.Clone(c.Labels), maps.Clone(c.Annotations)
 	if c.Annotations == nil {

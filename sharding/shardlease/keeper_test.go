@@ -24,8 +24,8 @@ type kept struct {
 	*shardlease.Keeper
 	*leasetest.Client
 
-	leave func() // ends it and waits until it has ended
-	lost  int    // the number of calls of Lost
+	leave         func() // ends it and waits until it has ended
+	lost, setBack int    // the numbers of calls of Lost and SetBack
 }
 
 // die ends it like kill -9.
@@ -40,7 +40,7 @@ func keep(t *testing.T, s *leasetest.Server, annotations map[string]string) *kep
 	k := &kept{Client: s.Client()}
 	k.Keeper = shardlease.NewKeeper(shardlease.Config{
 		Client: k.Client, Namespace: "default", Name: name, Labels: map[string]string{"group": "web"}, Annotations: annotations,
-		Lost: func() { k.lost++ },
+		Lost: func() { k.lost++ }, SetBack: func() { k.setBack++ },
 	})
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan struct{})
@@ -188,6 +188,34 @@ func TestReclaimedLeaseKeepsItsForm(t *testing.T) {
 		released := s.Get(name)
 		assert.Empty(t, shardlease.Holder(released))
 		assert.True(t, maps.Equal(first.Labels, released.Labels))
+	})
+}
+
+// etcd is restored from a backup, and its revisions are higher than before.
+func TestLeaseThatIsSetBackIsReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := leasetest.NewServer()
+		k := keep(t, s, nil)
+		pass(time.Second)
+		backup := s.Get(name)
+		pass(time.Minute)
+		assert.False(t, shardlease.IsSetBack(s.Get(name), k.Stored()))
+		s.Put(backup)
+		assert.True(t, shardlease.IsSetBack(s.Get(name), k.Stored()))
+		assert.Zero(t, k.setBack)
+		pass(5 * time.Second)
+		assert.Equal(t, 1, k.setBack)
+		assert.True(t, s.Get(name).Spec.RenewTime.After(backup.Spec.RenewTime.Time), "it is renewed")
+		assert.False(t, shardlease.IsSetBack(s.Get(name), k.Stored()))
+
+		take(t, s)
+		pass(time.Minute)
+		s.Remove(name)
+		pass(5 * time.Second)
+		another := keep(t, s, nil)
+		pass(time.Minute)
+		assert.Equal(t, 1, k.setBack, "another holder, process or Lease is no earlier version")
+		assert.Zero(t, another.setBack)
 	})
 }
 

@@ -156,6 +156,9 @@ func (o *ownLease) read(ctx context.Context) error {
 	case ok:
 		o.succeed(stored, sent)
 	default:
+		if IsSetBack(stored, o.history.lastStored()) {
+			o.config.SetBack()
+		}
 		o.replaced(stored)
 	}
 	if holder := Holder(stored); holder == "" || holder == o.config.Name {
@@ -167,6 +170,13 @@ func (o *ownLease) read(ctx context.Context) error {
 		return errTaken
 	}
 	return nil
+}
+
+// IsSetBack reports whether a Lease is an earlier version than its holder has stored; that is nil if
+// it has stored none.
+func IsSetBack(read, stored *coordinationv1.Lease) bool {
+	return stored != nil && read.UID == stored.UID && Holder(read) == Holder(stored) &&
+		read.Spec.RenewTime != nil && read.Spec.RenewTime.Time.Before(stored.Spec.RenewTime.Time)
 }
 
 // attempted returns the attempt that stored this version of the Lease, if its response was lost.
