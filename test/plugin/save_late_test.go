@@ -38,3 +38,30 @@ func TestSaveByHandHidesNoEdit(t *testing.T) {
 	e.start("processor")
 	e.restored("node-1", set{corev1.LabelHostname: "node-1", corev1.LabelOSStable: "linux", "example.com/team": "blue"})
 }
+
+// TestSaveByHandLeavesTheMachinesLabelsToIt: an agent changes a label while no watcher runs, and a
+// person saves that. Then the node returns as another machine.
+func TestSaveByHandLeavesTheMachinesLabelsToIt(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	w := e.start("watcher")
+	e.start("processor")
+	register := func(image string) *corev1.Node {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", Labels: set{"image": image}}}
+		require.NoError(t, e.client.Create(t.Context(), n, client.FieldOwner("kubelet")))
+		return n
+	}
+	n := register("1")
+	e.label("node-1", "r1")
+	e.saved("node-1", set{"image": "1", "rack": "r1"})
+	e.stop(w)
+	e.settled()
+	upgrade := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"image":"2"}}}`))
+	require.NoError(t, e.client.Patch(t.Context(), n, upgrade, client.FieldOwner("kubelet")))
+	e.must("save", "node-1")
+	e.saved("node-1", set{"image": "2", "rack": "r1"})
+	e.delete("node-1")
+	register("3")
+	e.start("watcher")
+	e.restored("node-1", set{"image": "3", "rack": "r1"})
+}

@@ -32,7 +32,7 @@ const (
 type Progress func(format string, args ...any)
 
 // Requests creates transactions for nodes on behalf of a user: the events that a watcher would
-// record for the current Nodes. The processors apply them like any other. All fields are required.
+// record for the current Nodes. The processors apply them like any other. All fields but KnowsAgents are required.
 type Requests struct {
 	Cluster *inspect.Cluster
 	Type    txn.Type
@@ -45,10 +45,13 @@ type Requests struct {
 	IgnoreMissingEnd bool
 
 	// Policy returns the restore policy of a node.
-	Policy   func(node string) labels.Policy
-	DryRun   DryRun
-	Timeout  time.Duration
-	Progress Progress
+	Policy func(node string) labels.Policy
+	// KnowsAgents reports whether the view of a node has the field managers of its machine's agents as
+	// the servers run with. Otherwise the requests report no setters of labels. Nil means never.
+	KnowsAgents func(node string) bool
+	DryRun      DryRun
+	Timeout     time.Duration
+	Progress    Progress
 }
 
 // Request is one of these transactions with its expected effect.
@@ -111,9 +114,10 @@ func (h *Requests) Of(n *inspect.Node, name string) (Request, error) {
 	t := txn.Of(h.Type, n.Live)
 	t.ObservedAt, t.AtOnce = h.Cluster.Now(), true
 	t.FoundsRecord = h.KeepsEdits && h.Type == txn.Added // otherwise it would replace edits, see [txn.Transaction.IsRequest]
-	// Only the servers know which managers are agents, so the ownership of the labels is left open. That of
-	// the record remains valid.
-	t.Machine, t.Unclear, t.Owners = "", labels.KeysOf(maps.Keys(t.Labels)), ""
+	if h.KnowsAgents == nil || !h.KnowsAgents(name) {
+		// The ownership of the labels is left open. That of the record remains valid.
+		t.Machine, t.Unclear, t.Owners = "", labels.KeysOf(maps.Keys(t.Labels)), ""
+	}
 	r := Request{Transaction: t, Before: n, Blocked: n.Saved.Unreadable != nil}
 	if decisions := n.Forecast(h.Policy(name), t); len(decisions) > 0 {
 		r.Decision = decisions[len(decisions)-1]

@@ -40,6 +40,7 @@ func (h *requesting) run(ctx context.Context, p *plugin, c *cluster, servers *se
 	shown := output.NewProgress(p.ErrOut)
 	defer shown.Done()
 	h.Cluster, h.Policy, h.DryRun, h.Progress = &c.Cluster, servers.policy, h.dryRun.DryRun, shown.Show
+	h.KnowsAgents = servers.knowsAgents
 	servers.warn(p.ErrOut, forecastSettings, names...)
 	requests, problems, err := h.prepare(ctx, p, names)
 	if err != nil || len(requests) == 0 {

@@ -81,8 +81,10 @@ type serving struct {
 	servers   *inspect.Servers
 	// namespace is the membership namespace.
 	namespace string
-	// watcher has the settings that determine what is recorded.
-	watcher inspect.Chosen
+	// watcher has the settings that determine what is recorded. They determine the views if
+	// isWatchers is set.
+	watcher    inspect.Chosen
+	isWatchers bool
 	// denied is the error if the user may not read the servers.
 	denied error
 
@@ -112,7 +114,7 @@ func (p *plugin) serve(ctx context.Context, c *cluster, recording bool) (*servin
 	}
 	s.watcher = s.servers.Watcher()
 	c.ViewOf = func(node string) nodeview.View { return s.of(node).view }
-	if recording && s.watcher.Name != "" && !s.watcher.Ended {
+	if s.isWatchers = recording && s.watcher.Name != "" && !s.watcher.Ended; s.isWatchers {
 		view := s.watcher.Settings.With(s.overrides).View()
 		c.ViewOf = func(string) nodeview.View { return view }
 	}
@@ -130,6 +132,17 @@ func (s *serving) of(node string) parsed {
 		s.by[chosen.Name] = served
 	}
 	return served
+}
+
+// knowsAgents reports whether the view of a node has the agents that the servers run with, or that
+// the command line names.
+func (s *serving) knowsAgents(node string) bool {
+	source := s.watcher
+	if !s.isWatchers {
+		source = s.servers.Processor(node)
+	}
+	_, isKnown := source.Settings.With(s.overrides)[settings.MachineManagers]
+	return isKnown
 }
 
 // batchPeriod returns the batch period of saves of a node, or nil if it is unknown.
