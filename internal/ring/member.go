@@ -19,7 +19,8 @@ import (
 // orphanDurations is after how many durations the Lease of a dead member is deleted.
 const orphanDurations = 4
 
-// Config configures a Member. Renewed and SetBack of the embedded Config must not be set. Standby is optional.
+// Config configures a Member. Renewed and SetBack of the embedded Config must not be set. Standby is
+// optional.
 type Config struct {
 	shardlease.Config
 
