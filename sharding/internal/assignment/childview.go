@@ -56,7 +56,7 @@ func (t *tracker) list(ctx context.Context, v *childView) (version string, err e
 		return nil
 	})
 	if err != nil {
-		return "", err //nolint:wrapcheck // callers add the context
+		return "", err
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()

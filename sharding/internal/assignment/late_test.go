@@ -128,7 +128,7 @@ type slowAPI struct {
 func (a slowAPI) get(ctx context.Context, key types.NamespacedName) (*metav1.PartialObjectMetadata, error) {
 	m, err := a.api.get(ctx, key)
 	a.meanwhile()
-	return m, err //nolint:wrapcheck // as the API server answers
+	return m, err
 }
 
 // The main object is read for a child, and moves before the answer comes.
