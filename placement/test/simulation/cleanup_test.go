@@ -36,20 +36,20 @@ func (l *leader) clean(name int) {
 			if now := l.world.contract(name); now == nil || now != c && !l.mutant.cleansBlindly {
 				return nil
 			}
-			return l.deletes(contractKind, name)
+			return l.remove(contractKind, name)
 		})
 	} else {
 		l.send(func() func() {
 			if now := l.world.lease(name); now == nil || now != le && !l.mutant.cleansBlindly {
 				return nil
 			}
-			return l.deletes(leaseKind, name)
+			return l.remove(leaseKind, name)
 		})
 	}
 }
 
-// deletes deletes an object of a pod, which must not be in use.
-func (l *leader) deletes(k kind, name int) func() {
+// remove deletes an object of a pod, which must not be in use.
+func (l *leader) remove(k kind, name int) func() {
 	l.world.record("%s deletes the %s of %s, which has ended", l.name, kindText[k], podName(name))
 	l.count.cleaned[k]++
 	le, c := l.world.lease(name), l.world.contract(name)

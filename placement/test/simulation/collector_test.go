@@ -77,13 +77,11 @@ func (c *collector) remove(k kind, key int, uid types.UID) {
 	c.world.record("the garbage collector deletes %s", uid)
 	c.world.writes++
 	c.count.collected[k]++
-	switch k {
-	case resourceKind:
+	if k == resourceKind {
 		c.world.ghost.deleted[uid] = true
-	case leaseKind:
-		if le := c.world.lease(key); le.holder != "" {
-			c.count.held++
-		}
+	}
+	if le := c.world.lease(key); k == leaseKind && le.holder != "" {
+		c.count.held++
 	}
 	c.world.store(k, key, nil)
 }

@@ -19,11 +19,8 @@ const (
 	newPod0          = 2 // the process in the replacement of pod0
 )
 
-// play plays steps from the start and returns the promise that was broken, if any. There are one
-// resource with one desired vreplica and two pods.
-func play(m *mutant, steps []step) (*stage, error) { return playWith(small, m, steps) }
-
-// playWith is play with other settings.
+// playWith plays steps from the start and returns the promise that was broken, if any. The settings
+// are as a rule those of small: there are one resource with one desired vreplica and two pods.
 func playWith(narrow func(*settings), m *mutant, steps []step) (*stage, error) {
 	directed := *m
 	directed.narrow = narrow
@@ -143,12 +140,11 @@ func deletesOnPod0(what kind) step {
 	}
 }
 
-// isReplaced starts a new pod of the same name. The old process still runs, on an unreachable node.
-func isReplaced(name int) step {
-	return func(s *stage) {
-		s.newPod(name)
-		s.world.record("%s is replaced, and its process still runs", s.processes[name])
-	}
+// isReplaced starts a new pod of the name of pod 0. The old process still runs, on an unreachable
+// node.
+func isReplaced(s *stage) {
+	s.newPod(pod0)
+	s.world.record("%s is replaced, and its process still runs", s.processes[pod0])
 }
 
 // isCutOff cuts a process off from the API server, or reconnects it.
@@ -230,15 +226,6 @@ func watches(who int) step {
 			l.watch(name)
 			l.sends()
 		}
-	}
-}
-
-// cleans lets a leader delete the contract and the Lease of a pod that has ended.
-func cleans(who, name int) step {
-	return func(s *stage) {
-		l := s.at(who)
-		l.clean(name)
-		l.sends()
 	}
 }
 

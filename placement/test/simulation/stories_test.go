@@ -34,7 +34,7 @@ var stories = map[string]story{
 		builds(leader1, pod0),
 		acts(pod0),
 		deletesOnPod0(leaseKind),
-		isReplaced(pod0),
+		isReplaced,
 		acts(newPod0),
 		decides(leader1),
 		builds(leader1, pod0),
