@@ -64,7 +64,8 @@ func newHandoverToChild() handoverToChild {
 	return s
 }
 
-func (s handoverToChild) main() *metav1.PartialObjectMetadata  { return s.world.get(id{false, "m0"}) }
+func (s handoverToChild) main() *metav1.PartialObjectMetadata { return s.world.get(id{false, "m0"}) }
+
 func (s handoverToChild) child() *metav1.PartialObjectMetadata { return s.world.get(id{true, "m0-0"}) }
 
 // follow lets the sharder process the child.

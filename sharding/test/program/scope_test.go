@@ -61,7 +61,7 @@ func TestFewNamespacesAreWatchedOneByOne(t *testing.T) {
 	assert.NotContains(t, last, "")
 }
 
-// joins gives namespaces the label by which a ring selects them.
+// joins adds the label to namespaces that the ring selects.
 func (c *cluster) joins(ring *v1alpha1.ClusterRing, names ...string) {
 	c.t.Helper()
 	c.selects(fmt.Sprintf("%q", ring.Name), names)
