@@ -278,7 +278,7 @@ func (s *store) put(ctx context.Context, t txn.Transaction) error {
 	return s.queue.Put(ctx, t)
 }
 
-// confirmHistory returns an error if the cluster was rewound. It asks once after each interruption,
+// confirmHistory returns an error if the cluster was rewound. It asks after each interruption,
 // and once a second during one, since a restore of etcd takes longer: its revisions may have passed
 // all that this process has seen, and a Node that has changed since then contradicts nothing.
 func (s *store) confirmHistory(ctx context.Context) error {

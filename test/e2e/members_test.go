@@ -13,6 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"nodekeeper.dev/test/programs"
 )
 
 // TestMembershipNamespaceGoes deletes the namespace of the replicas' Leases while they run. They
@@ -61,18 +63,13 @@ func TestWatcherThatCannotRenewGoesOn(t *testing.T) {
 	name := e.name("node")
 	e.create(name, labelSet{"team": "blue"})
 	e.saved(name, labelSet{"team": "blue"})
-	sinceRenewal := func(t require.TestingT) time.Duration {
-		lease := &coordinationv1.Lease{}
-		require.NoError(t, e.client.Get(e.t.Context(), client.ObjectKey{Namespace: e.members, Name: w.Identity}, lease))
-		return time.Since(lease.Spec.RenewTime.Time)
-	}
 
 	heal := proxy.Inject(forbids{writes})
 	e.set(name, "team", "red")
 	e.delete(name)
 	e.eventually(func(c *assert.CollectT) {
 		assert.NotEmpty(c, complaints(w, name))
-		assert.Greater(c, sinceRenewal(c), 10*time.Second)
+		assert.Greater(c, time.Since(e.renewed(c, w)), 10*time.Second)
 	}, "the end is seen and not stored, and the Lease is not renewed")
 	status, _, err := w.Probe(t.Context(), "/healthz")
 	require.NoError(t, err)
@@ -85,4 +82,11 @@ func TestWatcherThatCannotRenewGoesOn(t *testing.T) {
 // writes reports whether a request changes something. The check of permissions is a POST, too.
 func writes(r *http.Request) bool {
 	return r.Method != http.MethodGet && !strings.Contains(r.URL.Path, "/authorization.k8s.io/")
+}
+
+// renewed returns when a watcher has renewed its Lease last.
+func (e *env) renewed(t require.TestingT, w *programs.Program) time.Time {
+	lease := &coordinationv1.Lease{}
+	require.NoError(t, e.client.Get(e.t.Context(), client.ObjectKey{Namespace: e.members, Name: w.Identity}, lease))
+	return lease.Spec.RenewTime.Time
 }

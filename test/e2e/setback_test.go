@@ -47,6 +47,7 @@ func TestNodesThatHaveChangedSinceEtcdWasRestored(t *testing.T) {
 			e.delete(node)
 			n := e.createAs("kubelet", node, labelSet{"zone": "a"})
 			e.recorded(n.UID, "added")
+			renewed := e.renewed(t, w)
 			backup := e.backUp()
 			e.eventually(func(c *assert.CollectT) { assert.NoError(c, e.trySet(node, "probe")) }, "the API server is back")
 
@@ -54,6 +55,7 @@ func TestNodesThatHaveChangedSinceEtcdWasRestored(t *testing.T) {
 			e.eventually(func(c *assert.CollectT) {
 				assert.NotEmpty(c, append(complaints(w, "configmaps"), e.transactionTypes(e.node(c, node).UID)...))
 			}, "the watcher has seen it")
+			e.eventually(func(c *assert.CollectT) { assert.True(c, e.renewed(c, w).After(renewed)) }, "the watcher has renewed its Lease since")
 			proxy.setCut(true)
 			e.restore(backup, true)
 			heartbeat := client.RawPatch(types.MergePatchType, []byte(`{"status":{"phase":"Running"}}`))

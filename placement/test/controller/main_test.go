@@ -79,7 +79,7 @@ type world struct {
 }
 
 // puts counts the updates that controllers have sent, by the path, and has the writes that the API
-// server has refused, except by conflicts.
+// server has refused because of what they write.
 type puts struct {
 	mu      sync.Mutex
 	count   map[string]int
@@ -113,7 +113,7 @@ func (c counting) RoundTrip(r *http.Request) (*http.Response, error) {
 		c.mu.Unlock()
 	}
 	answer, err := c.RoundTripper.RoundTrip(r)
-	if err == nil && r.Method != http.MethodGet && answer.StatusCode >= http.StatusBadRequest && answer.StatusCode != http.StatusConflict {
+	if err == nil && r.Method != http.MethodGet && slices.Contains([]int{http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity}, answer.StatusCode) {
 		c.mu.Lock()
 		c.refused = append(c.refused, r.Method+" "+r.URL.Path+": "+answer.Status)
 		c.mu.Unlock()

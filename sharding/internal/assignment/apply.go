@@ -21,8 +21,8 @@ import (
 // confirmAfter is the delay before checking a move that the watch has not shown.
 const confirmAfter = 10 * time.Second
 
-// process performs the next step for one object. It returns done = false if another goroutine
-// continues with the object and enqueues it again.
+// process performs the next step for one object. It returns done = false if its children have not moved
+// yet, so that a failure to move them stays known.
 func (t *tracker) process(ctx context.Context, key types.NamespacedName) (done bool, err error) {
 	v := t.of.current()
 	m, s := t.next(key, v)
@@ -41,7 +41,7 @@ func (t *tracker) process(ctx context.Context, key types.NamespacedName) (done b
 	if s.premise == isGone {
 		t.countLeft(m) // the drain watch may have shown it before the orphan watch does
 	}
-	return s.do != moveChildren, t.handleConflict(key, t.apply(ctx, v, key, m, s))
+	return s.do != moveChildren && s.do != awaitWrites, t.handleConflict(key, t.apply(ctx, v, key, m, s))
 }
 
 // next returns the next step for an object, and the newest known version of the object.
@@ -90,7 +90,7 @@ func (t *tracker) apply(ctx context.Context, v *view, key types.NamespacedName, 
 	switch s.do {
 	case rest:
 		t.forgetFound(key)
-	case wait:
+	case wait, awaitWrites:
 		if s.after > 0 {
 			t.queue.AddAfter(key, s.after)
 		}
@@ -264,6 +264,10 @@ func (t *tracker) follow(ctx context.Context, v *view, m *metav1.PartialObjectMe
 	main := t.of.mainOf(t.resource, ref)
 	if main == nil {
 		t.forgetFound(key) // its controller does not belong to the ring
+		return nil
+	}
+	if main.isParked(types.NamespacedName{Namespace: m.Namespace, Name: ref.Name}) { // it moves its children, and must not wait for this
+		t.queue.AddAfter(key, childPeriod)
 		return nil
 	}
 	t.of.late.begin(ref.UID)

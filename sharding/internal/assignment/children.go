@@ -184,7 +184,7 @@ func (c *children) moveAll(ctx context.Context, of *tracker, b batch) error {
 	isRecent := false
 	if v != nil && v.isOpen(selector) {
 		var err error
-		if isRecent, err = c.catchUp(ctx, of, v, b); err != nil {
+		if isRecent, err = c.catchUp(ctx, of, v, selector, b); err != nil {
 			return err
 		}
 	}
@@ -196,14 +196,17 @@ func (c *children) moveAll(ctx context.Context, of *tracker, b batch) error {
 		}
 		c.views[of] = v
 	}
-	v.used = c.of.now()
 	c.write(ctx, of, v, b, true)
+	v.used = c.of.now()
 	return nil
 }
 
 // catchUp moves the children that a view shows, and reports whether the view then shows all of them.
-func (c *children) catchUp(ctx context.Context, of *tracker, v *childView, b batch) (isRecent bool, err error) {
+func (c *children) catchUp(ctx context.Context, of *tracker, v *childView, selector string, b batch) (isRecent bool, err error) {
 	last := c.write(ctx, of, v, b, false)
+	if last == "" && v.selector != selector {
+		return false, nil // it shows more than is needed, so a list takes longer
+	}
 	if last == "" {
 		_, err := of.list(ctx, v)
 		return err == nil && !v.hasEnded(), err

@@ -47,7 +47,8 @@ func (t *tracker) openView(ctx context.Context, selector string) (*childView, er
 	return v, nil
 }
 
-// list updates the objects of a view by a most recent read, and returns its version.
+// list updates the objects of a view by a most recent read, and returns its version. A child that is
+// deleted meanwhile can be shown until the next list: a write to it is not found.
 func (t *tracker) list(ctx context.Context, v *childView) (version string, err error) {
 	listed := map[types.NamespacedName]bool{}
 	version, err = t.api.list(ctx, v.selector, func(m *metav1.PartialObjectMetadata) error {

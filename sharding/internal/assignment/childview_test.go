@@ -8,13 +8,19 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // countingAPI counts requests.
 type countingAPI struct {
 	api
 
-	lists, watches, patches int
+	gets, lists, watches, patches int
+}
+
+func (a *countingAPI) get(ctx context.Context, key types.NamespacedName) (*metav1.PartialObjectMetadata, error) {
+	a.gets++
+	return a.api.get(ctx, key)
 }
 
 func (a *countingAPI) list(ctx context.Context, selector string, each func(*metav1.PartialObjectMetadata) error) (string, error) {

@@ -11,8 +11,7 @@ import (
 )
 
 const (
-	// arriveWithin bounds the time in which a write whose answer has not come in time is still carried
-	// out.
+	// arriveWithin is how long a write may still arrive after its answer is overdue.
 	arriveWithin = 5 * time.Second
 	// answerPeriod is the interval between checks whether a write has its answer.
 	answerPeriod = 100 * time.Millisecond
@@ -54,10 +53,10 @@ func (l *lateWrites) end(main types.UID) {
 	})
 }
 
-// failed records the error of a write to a child. After a conflict, the API server has not carried out
-// the write.
+// failed records the error of a write to a child. An API server that refuses a write does not carry it
+// out later.
 func (l *lateWrites) failed(main types.UID, err error, now time.Time) {
-	if errors.Is(err, errConflict) || apierrors.IsNotFound(err) {
+	if errors.Is(err, errConflict) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
 		return
 	}
 	l.change(main, func(w unanswered) unanswered {

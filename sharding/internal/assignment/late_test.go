@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+
+	"nodekeeper.dev/sharding/internal/place"
 )
 
 func TestLateWritesAreAwaited(t *testing.T) {
@@ -35,7 +37,10 @@ func TestLateWritesAreAwaited(t *testing.T) {
 	l.forget(now.Add(arriveWithin))
 	assert.Empty(t, l.all)
 
-	for _, err := range []error{errConflict, apierrors.NewNotFound(schema.GroupResource{}, "")} {
+	none := schema.GroupResource{}
+	for _, err := range []error{
+		errConflict, apierrors.NewNotFound(none, ""), apierrors.NewForbidden(none, "", nil), apierrors.NewInvalid(schema.GroupKind{}, "", nil), apierrors.NewBadRequest(""),
+	} {
 		l.failed("u", err, now)
 		assert.Empty(t, l.all, "the API server has answered: %v", err)
 	}
@@ -192,4 +197,44 @@ func TestLateAssignmentDoesNotEndTheNextHandover(t *testing.T) {
 	s.handOver(1)
 	assert.Equal(t, at("web-1"), s.main().Labels)
 	assert.Equal(t, at("web-1"), s.child().Labels)
+}
+
+// Many children that are read one after the other would keep a parked object from moving its children.
+func TestChildOfAParkedObjectIsNotRead(t *testing.T) {
+	t.Parallel()
+	s := newHandoverToChild()
+	p := s.sharders[0]
+	requests := &countingAPI{api: p.trackers[0].api}
+	p.trackers[0].api = requests
+	follow := func() {
+		require.NoError(t, p.trackers[1].follow(t.Context(), p.assigner.current(), s.child()))
+	}
+	follow()
+	assert.Equal(t, 1, requests.gets)
+	s.release(1)
+	require.Equal(t, parked("web-1"), s.main().Labels)
+	p.deliverAll(true)
+	before := requests.gets
+	follow()
+	assert.Equal(t, before, requests.gets)
+	assert.Empty(t, p.assigner.late.all)
+}
+
+// The labels of an object whose namespace leaves the ring in a hand-over are removed. That looks as if
+// its shard had released it, and no watch shows it any more.
+func TestObjectThatHasLeftTheRingIsForgotten(t *testing.T) {
+	t.Parallel()
+	s := newHandoverToChild()
+	p := s.sharders[0]
+	of, key := p.trackers[0], keyFor(s.main())
+	of.change(key, func(o object) object {
+		o.released = release{s.main().UID, "web-1"}
+		return o
+	})
+	left := *p.assigner.current()
+	left.selection = place.Only("others")
+	p.assigner.view = &left
+	require.NoError(t, of.followUp(t.Context(), key))
+	assert.Zero(t, of.known(key).released)
+	assert.Empty(t, p.assigner.children.waiting)
 }

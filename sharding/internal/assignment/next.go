@@ -33,6 +33,8 @@ const (
 	moveChildren
 	// awaitMove waits until another object has moved.
 	awaitMove
+	// awaitWrites waits until earlier writes to the children have arrived.
+	awaitWrites
 	// reportLate reports that a shard has not released an object in time.
 	reportLate
 )
@@ -146,7 +148,7 @@ func (k *kind) nextOfMain(m *metav1.PartialObjectMetadata, o object, s situation
 // writes to them may still arrive.
 func nextOfChildren(c *childrenMove, next step, s situation) step {
 	if left := s.settled.Sub(s.now); left > 0 {
-		return step{do: wait, to: next.to, why: next.why, after: left}
+		return step{do: awaitWrites, to: next.to, why: next.why, after: left}
 	}
 	next.do, *c = moveChildren, c.begun(next.to)
 	return next

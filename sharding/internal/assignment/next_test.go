@@ -105,7 +105,7 @@ func TestNextStepOfEachState(t *testing.T) {
 		"drained, and belongs to its shard":       {draining(to, "web-0"), object{}, s.situation, step{do: undrain}, object{}},
 		"parked":                                  {parked(to), object{}, s.situation, step{do: moveChildren, to: to, why: handover.Released}, of(life{children: childrenMove{to: to}})},
 		"parked, its children move":               {parked(to), of(life{children: childrenMove{to: to}}), s.situation, step{do: moveChildren, to: to, why: handover.Released}, of(life{children: childrenMove{to: to}})},
-		"parked, other writes may arrive":         {parked(to), of(life{children: childrenMove{to: "web-0"}}), unsettled, step{do: wait, to: to, why: handover.Released, after: 3 * time.Second}, of(life{children: childrenMove{to: "web-0"}})},
+		"parked, other writes may arrive":         {parked(to), of(life{children: childrenMove{to: "web-0"}}), unsettled, step{do: awaitWrites, to: to, why: handover.Released, after: 3 * time.Second}, of(life{children: childrenMove{to: "web-0"}})},
 		"parked, its children have moved":         {parked(to), of(life{children: moved}), s.situation, step{do: assign, to: to, why: handover.Released, versions: moved.versions}, of(life{children: moved})},
 		"parked, its children are elsewhere":      {parked("web-0"), of(life{children: moved}), s.situation, step{do: moveChildren, to: "web-0", why: handover.Released}, of(life{children: childrenMove{to: "web-0"}})},
 		"parked for a dead shard":                 {parked("web-9"), object{}, s.situation, step{do: startDrain, to: to, why: handover.Released}, object{}},

@@ -20,8 +20,8 @@ func (t *tracker) followUp(ctx context.Context, key types.NamespacedName) error 
 		return err
 	}
 	switch {
-	case err != nil || m.UID != g.uid || m.Labels[t.keys.shard] == g.shard:
-		t.forgetRelease(key, g.shard) // the object is gone, or the drain was canceled
+	case err != nil || m.UID != g.uid || m.Labels[t.keys.shard] == g.shard || !t.of.current().selects(t.mapping, m):
+		t.forgetRelease(key, g.shard) // the object is gone or has left the ring, or the drain was canceled
 	case m.Labels[t.keys.shard] == "":
 		t.queue.AddAfter(key, retryPeriod)
 	default:

@@ -258,6 +258,17 @@ func (t *tracker) isDraining(key types.NamespacedName) bool {
 	return t.watches.drains != nil && t.watches.drains.get(key) != nil
 }
 
+// isParked reports whether the watch shows an object in a hand-over that no shard has.
+func (t *tracker) isParked(key types.NamespacedName) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.watches.drains == nil {
+		return false
+	}
+	m := t.watches.drains.get(key)
+	return m != nil && m.Labels[t.keys.shard] == ""
+}
+
 // storeKey returns the key of an object in the stores.
 func storeKey(key types.NamespacedName) string {
 	if key.Namespace == "" {
