@@ -3,6 +3,7 @@ package shardlease_test
 import (
 	"context"
 	"maps"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -24,8 +25,9 @@ type kept struct {
 	*shardlease.Keeper
 	*leasetest.Client
 
-	leave         func() // ends it and waits until it has ended
-	lost, setBack int    // the numbers of calls of Lost and SetBack
+	leave   func()       // ends it and waits until it has ended
+	lost    int          // the number of calls of Lost
+	setBack atomic.Int32 // the number of calls of SetBack
 }
 
 // die ends it like kill -9.
@@ -40,7 +42,7 @@ func keep(t *testing.T, s *leasetest.Server, annotations map[string]string) *kep
 	k := &kept{Client: s.Client()}
 	k.Keeper = shardlease.NewKeeper(shardlease.Config{
 		Client: k.Client, Namespace: "default", Name: name, Labels: map[string]string{"group": "web"}, Annotations: annotations,
-		Lost: func() { k.lost++ }, SetBack: func() { k.setBack++ },
+		Lost: func() { k.lost++ }, SetBack: func() { k.setBack.Add(1) },
 	})
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	ended := make(chan struct{})
@@ -202,9 +204,9 @@ func TestLeaseThatIsSetBackIsReported(t *testing.T) {
 		assert.False(t, shardlease.IsSetBack(s.Get(name), k.Stored()))
 		s.Put(backup)
 		assert.True(t, shardlease.IsSetBack(s.Get(name), k.Stored()))
-		assert.Zero(t, k.setBack)
+		assert.Zero(t, k.setBack.Load())
 		pass(5 * time.Second)
-		assert.Equal(t, 1, k.setBack)
+		assert.EqualValues(t, 1, k.setBack.Load())
 		assert.True(t, s.Get(name).Spec.RenewTime.After(backup.Spec.RenewTime.Time), "it is renewed")
 		assert.False(t, shardlease.IsSetBack(s.Get(name), k.Stored()))
 
@@ -214,8 +216,8 @@ func TestLeaseThatIsSetBackIsReported(t *testing.T) {
 		pass(5 * time.Second)
 		another := keep(t, s, nil)
 		pass(time.Minute)
-		assert.Equal(t, 1, k.setBack, "another holder, process or Lease is no earlier version")
-		assert.Zero(t, another.setBack)
+		assert.EqualValues(t, 1, k.setBack.Load(), "another holder, process or Lease is no earlier version")
+		assert.Zero(t, another.setBack.Load())
 	})
 }
 
