@@ -32,7 +32,8 @@ const (
 type Progress func(format string, args ...any)
 
 // Requests creates transactions for nodes on behalf of a user: the events that a watcher would
-// record for the current Nodes. The processors apply them like any other. All fields but KnowsAgents are required.
+// record for the current Nodes. The processors apply them like any other. All fields but
+// KnowsAgents are required.
 type Requests struct {
 	Cluster *inspect.Cluster
 	Type    txn.Type

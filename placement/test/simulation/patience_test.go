@@ -52,8 +52,10 @@ func (l *leader) stateOf(name, lost int) schedule.State {
 	switch {
 	case le == nil && l.mayWork(name):
 		return schedule.Closed
+	case (le == nil || le.holder == "") && isAwaited:
+		return schedule.Closed
 	case le == nil, le.holder == "":
-		return map[bool]schedule.State{true: schedule.Closed, false: schedule.Ended}[isAwaited]
+		return schedule.Ended
 	case l.clock()-l.sighting[name].at >= leaseDuration:
 		return schedule.Closed
 	case isLeaving:

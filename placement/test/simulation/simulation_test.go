@@ -46,7 +46,9 @@ func (s *settings) draw(c *schedules.Choices) {
 	s.capacity = []int32{10, 10, 2, 3}[c.Next(4)]
 	s.rolls = []int{0, 0, 0, 6}[c.Also(4)]
 	s.owners = []ownership{unowned, unowned, unowned, unowned, unowned, unowned, ownedByPods, ownedByObjects}[c.Also(8)]
-	s.collects = map[bool]int{true: 6}[s.owners != unowned]
+	if s.collects = 0; s.owners != unowned {
+		s.collects = 6
+	}
 	s.lateWrites = []int{0, 4, 12}[c.Next(3)]
 	s.scales = []int{0, 0, 0, 0, 0, 4}[c.Also(6)]
 	s.lostAnswers = []int{0, 4, 12}[c.Next(3)]
