@@ -24,6 +24,17 @@ func (g *ghost) touches(w *world, n *nodeview.Node) {
 	}
 }
 
+// takesOver must be called before the agents take over the key of the live Node, or remove it. If they
+// remove it later, that looks as if a person had removed the label, to all who have not seen what they
+// have set.
+func (g *ghost) takesOver(w *world, n *nodeview.Node) {
+	g.touches(w, n)
+	if _, isThere := w.node.Labels[w.agentKey]; isThere {
+		l := &g.by[w.incarnation]
+		l.touched = l.touched.Union(labels.Keys(w.agentKey))
+	}
+}
+
 // putsEdits must be called before a transaction is stored.
 func (g *ghost) putsEdits(w *world, t txn.Transaction) {
 	l := &g.by[incarnationOf(t.UID)]

@@ -262,8 +262,8 @@ func (w *world) act(value string) {
 		n.Labels[w.agentKey], machine = value, labels.Keys(w.agentKey)
 		w.ghost.agentsSet(w, value)
 	}
-	if !w.node.Machine.Has(w.agentKey) && !w.node.Unclear.Has(w.agentKey) { // it looks as if a person had removed the label
-		w.ghost.touches(w, &n)
+	if !w.node.Machine.Has(w.agentKey) && !w.node.Unclear.Has(w.agentKey) {
+		w.ghost.takesOver(w, &n)
 	}
 	n.Machine, n.Unclear, n.ActedAt = machine, "", w.acted
 	n.Admitted = n.Admitted.Where(func(key string) bool { return key != w.agentKey })
