@@ -352,7 +352,7 @@ func TestRecordedRemovalOfMachineLabelAdvancesRevision(t *testing.T) {
 func TestAddedOfGatedNodeIsNeverSkipped(t *testing.T) {
 	t.Parallel()
 	n := returning("b", "80", labels.Pending, nil, "")
-	r := preserve.Forgotten("n", n, revision.MustParse("85"))
+	r := preserve.Forgotten("n", nil, n, revision.MustParse("85"))
 	assert.False(t, preserve.Applied(addedAs(n), r, labels.MachineBound{}))
 	assert.Equal(t, preserve.Open, preserve.Decide(addedAs(n), &r, n, replacing).Action)
 	n.Gated, n.Marker = false, ""

@@ -107,7 +107,7 @@ func TestWhatAnEarlierHistoryLeftIsOlder(t *testing.T) {
 		assert.Equal(t, r, got, typ)
 		assert.Nil(t, given, typ)
 	}
-	floor := preserve.Forgotten("node-1", nil, revision.MustParse("30"))
+	floor := preserve.Forgotten("node-1", nil, nil, revision.MustParse("30"))
 	left := of(txn.Added, event("source", "300", "", changed))
 	left.FoundsRecord = true
 	got, _ := renewedBy(t, &floor, n, left)
@@ -115,7 +115,7 @@ func TestWhatAnEarlierHistoryLeftIsOlder(t *testing.T) {
 }
 
 func TestFloorOfAnEarlierHistoryHidesNothing(t *testing.T) {
-	floor := preserve.Forgotten("node-1", nil, revision.MustParse("300"))
+	floor := preserve.Forgotten("node-1", nil, nil, revision.MustParse("300"))
 	left := of(txn.Deleted, event("source", "299", "", changed))
 	r, _ := renewedBy(t, &floor, nil, left)
 	assert.True(t, r.Floor, "it still hides what its own history left")

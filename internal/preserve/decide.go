@@ -1,6 +1,7 @@
 package preserve
 
 import (
+	"cmp"
 	"maps"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -95,7 +96,7 @@ func Applied(t txn.Transaction, r record.Record, bound labels.MachineBound) bool
 	if t.Type == txn.Added && (ComesGated(t) || r.Identity.UID != t.UID && hasBound(t.Labels, t.Machine, bound)) {
 		return false
 	}
-	return covers(r, t)
+	return covers(r, t) && !isUnnotedEnd(t, r)
 }
 
 // covers reports whether a record includes the state of the incarnation at the revision of a
@@ -168,8 +169,17 @@ func decide(t txn.Transaction, r *record.Record, n *nodeview.Node, policy labels
 	return d
 }
 
+// isUnnotedEnd reports whether a record has the state in which a processor lets an incarnation go, and
+// does not note its end.
+func isUnnotedEnd(t txn.Transaction, r record.Record) bool {
+	return t.ByProcessor && t.Type == txn.Deleted && !r.Ended && t.UID == cmp.Or(r.Restored.UID, r.Source) && t.Revision == latest(r)
+}
+
 func decideSave(t txn.Transaction, r record.Record, n *nodeview.Node, policy labels.Policy) Decision {
 	switch {
+	case isUnnotedEnd(t, r):
+		setEnd(&r, t)
+		return save(r, "the end of the saved state")
 	case !isLater(t, r):
 		if edits := unsavedEdits(t, r, policy); edits != "" {
 			if next := withEdits(t, r, edits, policy.MachineBound); !next.Equal(r) {
@@ -268,6 +278,9 @@ func decideRestore(t txn.Transaction, r record.Record, n *nodeview.Node, policy 
 func decideNote(t txn.Transaction, r record.Record, n *nodeview.Node, policy labels.Policy, reason string) Decision {
 	if !n.Revision.After(r.Restored.Revision) {
 		return nothing("an incarnation after this one has its labels already")
+	}
+	if t.Latest != nil && !t.Latest.Revision.After(n.Revision) {
+		t = *t.Latest
 	}
 	next := notedLate(t, r, *n, policy.MachineBound)
 	if policy.Preserves != nil {

@@ -84,8 +84,9 @@ func editedSince(t txn.Transaction, n *nodeview.Node, policy labels.Policy) labe
 
 // WithQueuedEdits sets two fields of the transactions of a node, oldest first, and returns them. Each
 // but an end gets the keys that users have edited on its incarnation, as the states in the queue show
-// one by one, and the latest of these states. The live Node does not show what users have set and
-// removed again, nor what agents have taken over and withdrawn.
+// one by one, and the latest of these states, with the keys that users have overruled since the first.
+// The live Node does not show what users have set and removed again, nor what agents have taken over
+// and withdrawn.
 func WithQueuedEdits(queue []txn.Transaction) []txn.Transaction {
 	type life struct {
 		latest txn.Transaction
@@ -96,6 +97,7 @@ func WithQueuedEdits(queue []txn.Transaction) []txn.Transaction {
 		l := &life{latest: t}
 		if former := lives[t.UID]; former != nil && t.Ahead == former.latest.Ahead {
 			l.latest.Unclear = stillUnclear(t.Unclear, t.Labels, former.latest)
+			l.latest.Overruled = mergeOwnership(sideOf(former.latest), sideOf(l.latest), t.Withdrawn).Overruled
 			l.edited = editedByStates(former.edited, former.latest, l.latest)
 		}
 		if t.Type != txn.Deleted {

@@ -41,7 +41,7 @@ func TestEnding(t *testing.T) {
 	ofAgents.Source, ofAgents.Revision = "u2", revision.MustParse("10")
 	last := withdrawn
 	last.Revision = revision.MustParse("20")
-	floor := preserve.Forgotten("node-1", nil, revision.MustParse("5"))
+	floor := preserve.Forgotten("node-1", nil, nil, revision.MustParse("5"))
 	earlier := func(t txn.Transaction) txn.Transaction {
 		t.Revision, t.Ahead = revision.MustParse("100"+t.Revision.String()), true
 		return t

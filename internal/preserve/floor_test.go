@@ -33,7 +33,7 @@ func TestDecideAfterTheNodeWasForgotten(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			tc.t.Type = tc.typ
-			floor := preserve.Forgotten("node-1", nil, revision.MustParse("300"))
+			floor := preserve.Forgotten("node-1", nil, nil, revision.MustParse("300"))
 			live := &nodeview.Node{UID: tc.t.UID, Revision: revision.MustParse("400"), Labels: set{"own": "label"}}
 			got := preserve.Decide(tc.t, &floor, live, replaceAll)
 			got.Reason = ""
@@ -49,7 +49,7 @@ func TestFloorHidesAllThatWasBefore(t *testing.T) {
 	g := newGenerator(t)
 	before, after := 0, 0
 	for range rounds {
-		floor := preserve.Forgotten("node-1", nil, revision.Of(g.rv()))
+		floor := preserve.Forgotten("node-1", nil, nil, revision.Of(g.rv()))
 		tx, n, policy := g.transaction(), g.node(), g.policy()
 		require.False(t, preserve.Owned(floor, tx.UID, tx.Marker))
 		require.False(t, preserve.Applied(tx, floor, labels.MachineBound{}))
@@ -72,12 +72,33 @@ func TestForgottenNodeThatIsLiveKeepsItsLabels(t *testing.T) {
 	g := newGenerator(t)
 	for range rounds {
 		n := nodeview.Node{UID: g.uid(), Revision: revision.MustParse("13"), Labels: g.labels(), Marker: g.marker()}
-		r := preserve.Forgotten("node-1", &n, revision.MustParse("14"))
+		r := preserve.Forgotten("node-1", nil, &n, revision.MustParse("14"))
 		require.Equal(t, record.Record{Node: "node-1", Labels: n.Labels, Revision: n.Revision, Source: n.UID}, r)
 		late := g.transaction()
 		d := preserve.Decide(late, &r, &n, g.policy())
 		require.Equal(t, preserve.Nothing, d.Action, "%+v on %+v and %+v", late, r, n)
 	}
+}
+
+// A label that a policy has set, or that came with a copy of the former Node, does not become a user's
+// when the restored Node is forgotten.
+func TestForgottenNodeKeepsTheSettersOfItsLabels(t *testing.T) {
+	t.Parallel()
+	removed := record.Record{
+		Node: "node-1", Revision: revision.MustParse("9"), Source: "a", Machine: "copied,changed", Unclear: "policy,set",
+		Labels: map[string]string{"copied": "1", "changed": "1", "policy": "1", "set": "1", "rack": "r1"}, Overruled: "gone",
+	}
+	n := nodeview.Node{
+		UID: "b", Revision: revision.MustParse("13"),
+		Labels: map[string]string{"copied": "1", "changed": "2", "policy": "1", "set": "2", "rack": "r1", "agent": "1"},
+	}
+	n.Admitted, n.Machine = "policy,rack", "agent"
+	forgotten := func() record.Record { return preserve.Forgotten("node-1", &removed, &n, revision.MustParse("14")) }
+	want := record.Record{Node: "node-1", Labels: n.Labels, Revision: n.Revision, Source: "b", Machine: "agent,copied", Unclear: "copied,policy"}
+	assert.Equal(t, want, forgotten())
+	removed.Restored = record.Restoration{UID: "b", Revision: revision.MustParse("13")}
+	want.Machine, want.Unclear = "agent", "policy"
+	assert.Equal(t, want, forgotten(), "what agents had set on it, and a user has set again, is the user's")
 }
 
 // A record notes the end of the incarnation that it follows, until it follows the next one.

@@ -65,8 +65,8 @@ func Noted(r record.Record, read, left nodeview.Node, bound labels.MachineBound)
 	return notedSince(sideOfNode(&read), r, left, read.Machine.Missing(left.Labels), bound)
 }
 
-// notedLate returns the record after an unnoted restore onto the incarnation whose start t records;
-// n is any later state of it. Edits since the restore are saved. The Node's revision is used, not
+// notedLate returns the record after an unnoted restore onto the incarnation whose start t records,
+// or a later state; n is any state after that. Edits since the restore are saved. The Node's revision is used, not
 // the transaction's: edits between the add and the restore do not count.
 func notedLate(t txn.Transaction, r record.Record, n nodeview.Node, bound labels.MachineBound) record.Record {
 	return notedSince(sideOf(t), r, n, "", bound)
@@ -140,13 +140,23 @@ func Edited(saved labels.Side, edited map[string]string, named labels.Keys) labe
 // Forgotten returns the replacement of a removed record, which keeps earlier events from having any
 // effect, however late they are recorded. n is the live Node, nil if none existed at now, the
 // resourceVersion of the Node list. The replacement is a record of the live Node's labels, or a
-// floor if there is no Node.
-func Forgotten(node string, n *nodeview.Node, now revision.Revision) record.Record {
+// floor if there is no Node. The removed record, nil if unknown, shows which of these labels no user is
+// known to have set. A Node that they were restored onto does not.
+func Forgotten(node string, removed *record.Record, n *nodeview.Node, now revision.Revision) record.Record {
 	if n == nil {
 		return record.Record{Node: node, Revision: now, Floor: true}
 	}
 	r := record.Record{Node: node, Labels: n.Labels, Revision: n.Revision, Source: n.UID, Owners: n.Owners.Others()}
-	setOwnership(&r, sideOfNode(n))
+	side := labels.Side{Labels: n.Labels, Machine: n.Machine, Unclear: n.Unclear}
+	if removed != nil {
+		before := Saved(*removed)
+		if !isSourceOrRestored(*removed, n.UID) {
+			before = ownershipAfterRestore(*removed, side)
+		}
+		side = mergeOwnership(before, side, "")
+		side.Overruled = "" // what users removed is forgotten
+	}
+	setOwnership(&r, side)
 	r.Identity = identityOf(n.UID, nil, n)
 	return r
 }
@@ -176,7 +186,7 @@ func captured(t txn.Transaction, r *record.Record, n *nodeview.Node, policy labe
 	case isSourceOrRestored(*r, t.UID):
 		before = unignored(*r, policy)
 	default:
-		before = ownershipAfterRestore(*r, t)
+		before = ownershipAfterRestore(*r, sideOf(t))
 	}
 	setOwnership(&next, mergeOwnership(before, sideOf(t), t.Withdrawn))
 	if r != nil {
@@ -188,11 +198,11 @@ func captured(t txn.Transaction, r *record.Record, n *nodeview.Node, policy labe
 }
 
 // ownershipAfterRestore returns what is known of the ownership of an incarnation that was restored
-// from a record, when t is the first state of it that is saved. The former machine owns nothing,
+// from a record, when first is the first state of it that is saved. The former machine owns nothing,
 // except what was copied. A restored key whose setter was unknown stays unclear, as in
 // [notedSince].
-func ownershipAfterRestore(r record.Record, t txn.Transaction) labels.Side {
-	copied, unclear := copies(r, sideOf(t)), Saved(r).Unclear.Same(r.Labels, t.Labels)
-	attributed, _ := divided(t.Labels, copied.Union(unclear).Set())
+func ownershipAfterRestore(r record.Record, first labels.Side) labels.Side {
+	copied, unclear := copies(r, first), Saved(r).Unclear.Same(r.Labels, first.Labels)
+	attributed, _ := divided(first.Labels, copied.Union(unclear).Set())
 	return labels.Side{Labels: attributed, Machine: copied, Copied: copied, Unclear: unclear, Overruled: r.Overruled}
 }

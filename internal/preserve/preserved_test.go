@@ -124,3 +124,23 @@ func TestRemovedTaintOfProtectedNode(t *testing.T) {
 		})
 	}
 }
+
+// The webhook restored the labels of a Node. Before the record noted that, a user removed a taint that
+// agents had set, and set it again. Only the queue shows the removal.
+func TestNoteKnowsWhatUsersOverruledInTheQueue(t *testing.T) {
+	t.Parallel()
+	r := record.Record{Node: "node-1", Labels: set{"rack": "r1"}, Revision: revision.MustParse("9"), Source: "a"}
+	added := txn.Transaction{
+		Type: txn.Added, Node: "node-1", UID: "b", Revision: revision.MustParse("12"), Labels: set{"rack": "r1", string(taint): "y"}, Machine: taint, Marker: "9",
+	}
+	removed := txn.Transaction{
+		Type: txn.Updated, Node: "node-1", UID: "b", Revision: revision.MustParse("13"), Labels: set{"rack": "r1"}, Overruled: taint, Marker: "9",
+	}
+	n := &nodeview.Node{Name: "node-1", UID: "b", Revision: revision.MustParse("14"), Labels: added.Labels, Marker: "9"}
+	n.Unclear = taint
+	steps := preserve.Plan(preserve.WithQueuedEdits([]txn.Transaction{added, removed}), &r, n, withPreserved)
+	require.NotEmpty(t, steps)
+	require.Equal(t, preserve.Save, steps[0].Action)
+	assert.Empty(t, steps[0].Record.Machine, "the user's taint outlives the machine")
+	assert.Equal(t, taint, steps[0].Record.Overruled)
+}

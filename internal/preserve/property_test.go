@@ -98,7 +98,7 @@ func (g generator) record() *record.Record {
 	}
 	n := nodeview.Node{UID: g.uid(), Revision: revision.Of(g.rv()), Labels: r.Labels, Ownership: agents.Ownership{Machine: machine, Unclear: unclear}}
 	restored := preserve.Noted(*r, *g.returned(), n, labels.MachineBound{})
-	floor := preserve.Forgotten("node-1", nil, r.Revision)
+	floor := preserve.Forgotten("node-1", nil, nil, r.Revision)
 	return []*record.Record{nil, r, &restored, &floor}[g.IntN(4)]
 }
 
@@ -230,7 +230,7 @@ func TestDecideDoesNotModifyArguments(t *testing.T) {
 		preserve.Decide(tx, r, n, policy)
 		preserve.PlanAt(revision.Revision{}, []txn.Transaction{tx, tx}, r, n, policy)
 		if n != nil {
-			preserve.Forgotten("node-1", n, n.Revision)
+			preserve.Forgotten("node-1", nil, n, n.Revision)
 			preserve.Admit(r, preserve.Request{Node: *n}, policy)
 		}
 		if n != nil && r != nil && !r.Floor {

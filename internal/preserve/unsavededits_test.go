@@ -71,6 +71,22 @@ func TestEditsThatAProcessorSawWaitForTheEndOfTheIncarnationBefore(t *testing.T)
 	}
 }
 
+// The last state of an incarnation may be on record before a processor lets it go. Its end must be, too,
+// or no processor saves what users edit on the next one.
+func TestEndOfASavedStateIsNoted(t *testing.T) {
+	t.Parallel()
+	r := saved()
+	last := of(txn.Deleted, event("restored", "200", "", r.Labels))
+	assert.Equal(t, preserve.Nothing, preserve.Decide(last, r, nil, labels.Policy{Mode: labels.Replace}).Action, "a watcher's has a later revision")
+	last.ByProcessor = true
+	d := preserve.Decide(last, r, nil, labels.Policy{Mode: labels.Replace})
+	require.Equal(t, preserve.Save, d.Action)
+	want := *r
+	want.Ended, want.EndedAt = true, last.ObservedAt
+	assert.Equal(t, want, d.Record)
+	assert.Equal(t, preserve.Nothing, preserve.Decide(last, &d.Record, nil, labels.Policy{Mode: labels.Replace}).Action, "it is done")
+}
+
 // What users have edited on a Node that ends before its restore belongs to the next one.
 func TestEditsBeforeARestoreOutliveTheNode(t *testing.T) {
 	former := saved() // rack=r7, team=blue

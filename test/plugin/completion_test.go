@@ -26,7 +26,7 @@ func TestCompletion(t *testing.T) {
 	require.NoError(t, e.client.Create(t.Context(), &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: e.metadata, Name: "node-away", Labels: set{record.ManagedByLabel: record.ManagedBy}}, Data: set{"labels_restored": "1"},
 	}))
-	require.NoError(t, e.client.Create(t.Context(), preserve.Forgotten("forgotten", nil, revision.MustParse("1")).ConfigMap(e.metadata)))
+	require.NoError(t, e.client.Create(t.Context(), preserve.Forgotten("forgotten", nil, nil, revision.MustParse("1")).ConfigMap(e.metadata)))
 	require.NoError(t, e.client.Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
 		Namespace: e.transactions, Name: "notes", Labels: set{txn.MalformedLabel: "true"},
 	}}))

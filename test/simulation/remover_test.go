@@ -56,7 +56,7 @@ func (w *world) removeRecord(read *storedRecord, n *nodeview.Node, live *nodevie
 	if w.record != read {
 		return false
 	}
-	next := preserve.Forgotten(nodeName, live, rev(now))
+	next := preserve.Forgotten(nodeName, read.get(), live, rev(now))
 	w.nextRV()
 	if next.Equal(read.Record) { // the record does not change, so no decision does
 		w.setRecord(newStoredRecord(next))

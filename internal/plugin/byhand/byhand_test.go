@@ -56,7 +56,7 @@ func TestNamesThatPeopleType(t *testing.T) {
 }
 
 func TestOnlyWhatIsSavedAndSettledIsForgettable(t *testing.T) {
-	r, floor := saved(), preserve.Forgotten("node-1", nil, revision.MustParse("9"))
+	r, floor := saved(), preserve.Forgotten("node-1", nil, nil, revision.MustParse("9"))
 	require.NoError(t, byhand.Forgettable(node(&r, "", ""), "node-1", false))
 	for _, nothing := range []*inspect.Node{nil, node(nil, "live", "r1"), node(&floor, "", "")} {
 		require.ErrorContains(t, byhand.Forgettable(nothing, "node-1", true), "no labels are saved")

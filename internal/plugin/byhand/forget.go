@@ -57,7 +57,7 @@ func Forget(ctx context.Context, c *inspect.Cluster, dry DryRun, n *inspect.Node
 		return err
 	}
 	door := &records.Records{Client: dry.Writer(c.Client), Namespace: c.MetadataNamespace}
-	_, err = door.Forget(ctx, n.Saved.Stored(), preserve.Forgotten(n.Name, read, now))
+	_, err = door.Forget(ctx, n.Saved.Stored(), preserve.Forgotten(n.Name, n.Saved.Record, read, now))
 	if errors.Is(err, records.ErrStale) {
 		return fmt.Errorf("node %q is not forgotten: %w", n.Name, ErrChanged)
 	}

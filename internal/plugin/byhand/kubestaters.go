@@ -183,7 +183,7 @@ func takeOver(from record.KubeStateRSLabels, n *inspect.Node, isTheirs, overwrit
 		}
 	case n.Live != nil:
 		t.Why, has = "the node is there, and keeps the labels that it has", n.Live.Labels
-		forgotten := preserve.Forgotten(n.Name, n.Live, n.Now)
+		forgotten := preserve.Forgotten(n.Name, nil, n.Live, n.Now)
 		t.next = &forgotten
 	case hasOwn && !overwrite:
 		t.Why = "nodekeeper has a record of it already"

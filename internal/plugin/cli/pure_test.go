@@ -229,7 +229,7 @@ func TestShowReportsWhyANodeIsGated(t *testing.T) {
 
 func TestWatchReportsThatANodeIsForgotten(t *testing.T) {
 	r := record.Record{Node: "node-1", Labels: map[string]string{"rack": "r1"}, Revision: revision.MustParse("7"), Source: "u"}
-	saved, floor := r.ConfigMap("ns"), preserve.Forgotten("node-1", nil, revision.MustParse("9")).ConfigMap("ns")
+	saved, floor := r.ConfigMap("ns"), preserve.Forgotten("node-1", nil, nil, revision.MustParse("9")).ConfigMap("ns")
 	for name, tc := range map[string]struct {
 		change change[*corev1.ConfigMap]
 		want   string

@@ -108,7 +108,7 @@ func TestForecastAfterTheDatastoreWasReplaced(t *testing.T) {
 }
 
 func TestForecastUsesTheFloor(t *testing.T) {
-	floor := preserve.Forgotten("node-1", nil, revision.MustParse("20"))
+	floor := preserve.Forgotten("node-1", nil, nil, revision.MustParse("20"))
 	n := inspect.Node{Name: "node-1", Saved: inspect.ParseSaved(floor.ConfigMap("ns"))}
 	assert.False(t, n.Found(), "nothing is left of a forgotten node")
 	end := txn.Transaction{Type: txn.Deleted, Node: "node-1", UID: "first", Revision: revision.MustParse("12")}

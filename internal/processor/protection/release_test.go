@@ -64,7 +64,7 @@ func TestEndOfANodeDoesNotOvertakeItsQueue(t *testing.T) {
 	unprotected := txn.Transaction{Type: txn.Deleted, Node: node, UID: "u2", Revision: revision.MustParse("20"), Labels: map[string]string{"rack": "r2"}}
 	protected := txn.Transaction{Type: txn.Deleted, Node: node, UID: "u3", Revision: revision.MustParse("30"), Labels: map[string]string{"rack": "r3"}}
 	removed := record.Record{Node: node, Labels: map[string]string{"rack": "r1"}, Revision: revision.MustParse("5"), Source: "u1"}
-	floor := preserve.Forgotten(node, nil, revision.MustParse("10"))
+	floor := preserve.Forgotten(node, nil, nil, revision.MustParse("10"))
 	live := faults.Fake().WithObjects(floor.ConfigMap("records"), unprotected.ConfigMap("queue")).Build()
 	behind := faults.Fake().WithObjects(removed.ConfigMap("records")).Build()
 	stored := saveEnd(t, live, behind, protected)

@@ -213,7 +213,7 @@ func TestRecordForgottenByAUserIsNotRestored(t *testing.T) {
 	c := newCluster(t)
 	node := c.expired(t, "node")
 	forgotten := &faults.Race{Calls: removes(), First: func(ctx context.Context) {
-		cm := preserve.Forgotten(node, nil, revision.MustParse("12")).ConfigMap(c.records)
+		cm := preserve.Forgotten(node, nil, nil, revision.MustParse("12")).ConfigMap(c.records)
 		assert.NoError(t, c.Update(ctx, cm))
 		c.addNode(t, node, nil)
 	}}
@@ -228,7 +228,7 @@ func TestCheckReportsWhatRemoveWouldDo(t *testing.T) {
 	away, live, forgotten := c.away(t, "away", ""), c.away(t, "live", ""), c.away(t, "forgotten", "")
 	c.addNode(t, live, nil)
 	before := c.stored(t, forgotten)
-	require.NoError(t, c.Update(t.Context(), preserve.Forgotten(forgotten, nil, revision.MustParse("12")).ConfigMap(c.records)))
+	require.NoError(t, c.Update(t.Context(), preserve.Forgotten(forgotten, nil, nil, revision.MustParse("12")).ConfigMap(c.records)))
 	remover := c.sweeper(hour).Remover
 	for cm, want := range map[*corev1.ConfigMap]removal.Outcome{
 		c.stored(t, away): removal.Removed, c.stored(t, live): removal.Present, before: removal.Gone,

@@ -96,7 +96,7 @@ func (r *Remover) remove(ctx, locked context.Context, cm *corev1.ConfigMap) (Out
 	if err != nil || outcome != Removed {
 		return outcome, err
 	}
-	floor := preserve.Forgotten(cm.Name, nil, now)
+	floor := preserve.Forgotten(cm.Name, nil, nil, now)
 	_, err = r.Records.Forget(locked, read, floor)
 	if errors.Is(err, records.ErrStale) {
 		return Changed, nil
