@@ -222,9 +222,11 @@ func (w *world) livesOf(read *nodeview.Node) []labels.Side {
 }
 
 // showsEdit reports whether users have edited a key of a Node by the transactions that a processor
-// applies. An annotation that the Node has may be missing in some of them.
+// applies. An annotation that the Node has may be missing in some of them. If the Node was restored
+// since, and has another value, that may be the restore's.
 func (g *ghost) showsEdit(read *nodeview.Node, key string) (isEdited bool) {
-	if _, isThere := read.Labels[key]; isThere && !labels.IsLabel(key) {
+	live, isLive := read.Labels[key]
+	if isLive && !labels.IsLabel(key) {
 		return false
 	}
 	var former, marker string
@@ -242,7 +244,8 @@ func (g *ghost) showsEdit(read *nodeview.Node, key string) (isEdited bool) {
 		isEdited = isEdited || isLater && isChanged
 		former, wasThere, isLater, marker = value, isThere, true, t.Marker
 	}
-	return isEdited
+	isRestoredSince := read.IsRestored() && read.Marker != marker
+	return isEdited && (!isRestoredSince || wasThere == isLive && former == live)
 }
 
 // hasChanged reports whether a key of an incarnation has changed since its creation.

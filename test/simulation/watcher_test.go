@@ -323,17 +323,26 @@ func (a *watcherActor) isKnown(t txn.Transaction) bool {
 	if r != nil && preserve.Applied(t, *r, policy.MachineBound) && !isAhead || a.mutant.knows != nil && a.mutant.knows(t, r, a.queue) {
 		return true
 	}
+	return a.cached(t) != nil
+}
+
+// cached returns the transaction of the same event in the cached queue, nil for none.
+func (a *watcherActor) cached(t txn.Transaction) *storedTxn {
 	for _, queued := range a.queue {
 		if queued.Revision == t.Revision && queued.IsSameEvent(t) {
-			return true
+			return queued
 		}
 	}
-	return false
+	return nil
 }
 
 // checkKnown checks that a skipped transaction is in the queue, or has no effect any more by the
-// rules of the decision.
+// rules of the decision. If another watcher has recorded the event, its transaction counts. It may have
+// seen less of what users did before that.
 func (a *watcherActor) checkKnown(t txn.Transaction) {
+	if queued := a.cached(t); queued != nil {
+		t = queued.Transaction
+	}
 	at, isQueued := a.world.find(t)
 	isQueued = isQueued && a.world.queue[at].IsSameEvent(t)
 	r, d := a.world.due(t, func(t txn.Transaction, r *record.Record, n *nodeview.Node) preserve.Decision {
