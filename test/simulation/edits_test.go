@@ -131,7 +131,7 @@ func (g *ghost) mustSaveEdits(w *world, incarnation, next int) bool {
 	if g.strict && !g.admits {
 		return true
 	}
-	if g.ending.incarnation == next && l.endedAt > g.ending.at { // the processor has not read that
+	if g.ending.incarnation == next && l.endedAt >= g.ending.at { // the processor has not read that
 		return false
 	}
 	return !g.renews && l.endedAt > 0 && (next == len(g.by) || l.endedAt < g.by[next].addedAt)
@@ -198,12 +198,14 @@ func appendSides(sides []labels.Side, more ...labels.Side) []labels.Side {
 // foldsEdits must be called when what users have edited on incarnations since a source is saved, up to
 // the end of the last one. What only other processors saw of the incarnations before, and have not
 // stored yet, may be lost then: edits of one that never had its labels, and an edit during the release
-// of the source.
+// of the source. So may edits that a watcher has stored after this processor read the queue.
 func (g *ghost) foldsEdits(w *world, source int, end event) {
 	for i := source + 1; i < end.incarnation; i++ {
 		rv := number(w.lastOf(i).Revision.String())
 		isHeard := slices.ContainsFunc(g.heard, func(e event) bool { return e.isDelete && e.incarnation == i })
-		if l := &g.by[i]; !l.isEnded && !isHeard && rv > g.folded {
+		l := &g.by[i]
+		isStored := l.isEnded && (g.ending.incarnation == 0 || l.endedAt < g.ending.at)
+		if !isStored && !isHeard && rv > g.folded {
 			l.isPassed = true
 		}
 	}

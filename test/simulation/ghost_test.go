@@ -85,7 +85,7 @@ type life struct {
 	mayLackEdit bool // that edit may be lost
 	isPassed    bool // its edits may be lost: those of a later one were saved first
 
-	addedAt, endedAt int // when its addition, and its end with its edits, were first stored
+	addedAt, endedAt int // the revisions before its addition, and its end with its edits, were first stored
 
 	asked *creation // its admission, if it had its labels then; nil: they are restored later
 }
