@@ -38,6 +38,9 @@ func (g *ghost) takesOver(w *world, n *nodeview.Node) {
 // putsEdits must be called before a transaction is stored.
 func (g *ghost) putsEdits(w *world, t txn.Transaction) {
 	l := &g.by[incarnationOf(t.UID)]
+	if t.Type == txn.Deleted && !l.isEnded {
+		l.endStoredAt = w.rv
+	}
 	switch {
 	case t.Type == txn.Added:
 		l.addedAt = cmp.Or(l.addedAt, w.rv)
@@ -203,16 +206,20 @@ func (g *ghost) foldsEdits(w *world, source int, end event) {
 	for i := source + 1; i < end.incarnation; i++ {
 		rv := number(w.lastOf(i).Revision.String())
 		isHeard := slices.ContainsFunc(g.heard, func(e event) bool { return e.isDelete && e.incarnation == i })
-		l := &g.by[i]
-		isStored := l.isEnded && (g.ending.incarnation == 0 || l.endedAt < g.ending.at)
-		if !isStored && !isHeard && rv > g.folded {
+		if l := &g.by[i]; !g.knowsEnd(l) && !isHeard && rv > g.folded {
 			l.isPassed = true
 		}
 	}
 	g.folded = max(g.folded, end.rv)
-	if l := &g.by[source]; l.released > 0 && !l.isEnded {
+	if l := &g.by[source]; l.released > 0 && !g.knowsEnd(l) {
 		l.stored, l.mayLackEdit = min(l.stored, l.released), true
 	}
+}
+
+// knowsEnd reports whether the end of an incarnation is stored, and was when the processor that saves
+// the end of another one read the queue.
+func (g *ghost) knowsEnd(l *life) bool {
+	return l.isEnded && (g.ending.incarnation == 0 || l.endStoredAt < g.ending.at)
 }
 
 // notesEnd must be called before a record is written that notes a state of an incarnation. It may be

@@ -66,16 +66,17 @@ type ghost struct {
 
 // life is the ghost's state of one incarnation. All numbers are resourceVersions; 0 means not yet.
 type life struct {
-	restored int     // the last restore onto it
-	owns     int     // from when it owns its labels
-	noted    int     // when a record first noted it
-	stored   int     // its newest state that a watcher has stored
-	floor    int     // the stored state of the last owner when the addition of this incarnation was first recorded
-	removed  int     // from when it is stored that a user has removed the key of the agents; 0: not stored
-	machine  machine // its machine
-	isAdded  bool
-	isEnded  bool // a watcher has stored its end
-	isLoose  bool // it existed during a removal of the record, which may have overtaken its stored states
+	restored    int     // the last restore onto it
+	owns        int     // from when it owns its labels
+	noted       int     // when a record first noted it
+	stored      int     // its newest state that a watcher has stored
+	floor       int     // the stored state of the last owner when the addition of this incarnation was first recorded
+	removed     int     // from when it is stored that a user has removed the key of the agents; 0: not stored
+	machine     machine // its machine
+	isAdded     bool
+	isEnded     bool // a watcher has stored its end
+	endStoredAt int  // the revision before that, if it was not skipped
+	isLoose     bool // it existed during a removal of the record, which may have overtaken its stored states
 
 	set     []string    // the values that its agents have set
 	touched labels.Keys // the keys that users have set, changed or removed on it
