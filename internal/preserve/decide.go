@@ -172,14 +172,16 @@ func decide(t txn.Transaction, r *record.Record, n *nodeview.Node, policy labels
 // isUnnotedEnd reports whether a record has the state in which a processor lets an incarnation go, and
 // does not note its end.
 func isUnnotedEnd(t txn.Transaction, r record.Record) bool {
-	return t.ByProcessor && t.Type == txn.Deleted && !r.Ended && t.UID == cmp.Or(r.Restored.UID, r.Source) && t.Revision == latest(r)
+	return t.ByProcessor && t.Type == txn.Deleted && !r.Ended &&
+		t.UID == cmp.Or(r.Restored.UID, r.Source) && t.Revision == cmp.Or(r.Restored.Revision, r.Revision)
 }
 
 func decideSave(t txn.Transaction, r record.Record, n *nodeview.Node, policy labels.Policy) Decision {
 	switch {
 	case isUnnotedEnd(t, r):
-		setEnd(&r, t)
-		return save(r, "the end of the saved state")
+		next := noted(r, t.UID, t.Revision)
+		setEnd(&next, t)
+		return save(next, "the end of the saved state")
 	case !isLater(t, r):
 		if edits := unsavedEdits(t, r, policy); edits != "" {
 			if next := withEdits(t, r, edits, policy.MachineBound); !next.Equal(r) {
@@ -280,7 +282,8 @@ func decideNote(t txn.Transaction, r record.Record, n *nodeview.Node, policy lab
 		return nothing("an incarnation after this one has its labels already")
 	}
 	if t.Latest != nil && !t.Latest.Revision.After(n.Revision) {
-		t = *t.Latest
+		overruled := t.Latest.Overruled
+		t.Machine, t.Overruled = t.Machine.Without(overruled), t.Overruled.Union(overruled)
 	}
 	next := notedLate(t, r, *n, policy.MachineBound)
 	if policy.Preserves != nil {

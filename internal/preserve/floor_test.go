@@ -89,15 +89,21 @@ func TestForgottenNodeKeepsTheSettersOfItsLabels(t *testing.T) {
 		Labels: map[string]string{"copied": "1", "changed": "1", "policy": "1", "set": "1", "rack": "r1"}, Overruled: "gone",
 	}
 	n := nodeview.Node{
-		UID: "b", Revision: revision.MustParse("13"),
+		UID: "b", Revision: revision.MustParse("13"), Marker: "9",
 		Labels: map[string]string{"copied": "1", "changed": "2", "policy": "1", "set": "2", "rack": "r1", "agent": "1"},
 	}
 	n.Admitted, n.Machine = "policy,rack", "agent"
 	forgotten := func() record.Record { return preserve.Forgotten("node-1", &removed, &n, revision.MustParse("14")) }
 	want := record.Record{Node: "node-1", Labels: n.Labels, Revision: n.Revision, Source: "b", Machine: "agent,copied", Unclear: "copied,policy"}
 	assert.Equal(t, want, forgotten())
-	removed.Restored = record.Restoration{UID: "b", Revision: revision.MustParse("13")}
+	n.Marker = "pending"
 	want.Machine, want.Unclear = "agent", "policy"
+	assert.Equal(t, want, forgotten(), "only the webhook has given it labels")
+	n.Admitted = ""
+	want.Unclear = ""
+	assert.Equal(t, want, forgotten(), "it was never restored")
+	removed.Restored = record.Restoration{UID: "b", Revision: revision.MustParse("13")}
+	want.Machine, want.Unclear, want.Overruled = "agent", "policy", "changed,copied"
 	assert.Equal(t, want, forgotten(), "what agents had set on it, and a user has set again, is the user's")
 }
 

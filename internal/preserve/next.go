@@ -65,8 +65,8 @@ func Noted(r record.Record, read, left nodeview.Node, bound labels.MachineBound)
 	return notedSince(sideOfNode(&read), r, left, read.Machine.Missing(left.Labels), bound)
 }
 
-// notedLate returns the record after an unnoted restore onto the incarnation whose start t records,
-// or a later state; n is any state after that. Edits since the restore are saved. The Node's revision is used, not
+// notedLate returns the record after an unnoted restore onto the incarnation whose start t records;
+// n is any later state of it. Edits since the restore are saved. The Node's revision is used, not
 // the transaction's: edits between the add and the restore do not count.
 func notedLate(t txn.Transaction, r record.Record, n nodeview.Node, bound labels.MachineBound) record.Record {
 	return notedSince(sideOf(t), r, n, "", bound)
@@ -149,12 +149,8 @@ func Forgotten(node string, removed *record.Record, n *nodeview.Node, now revisi
 	r := record.Record{Node: node, Labels: n.Labels, Revision: n.Revision, Source: n.UID, Owners: n.Owners.Others()}
 	side := labels.Side{Labels: n.Labels, Machine: n.Machine, Unclear: n.Unclear}
 	if removed != nil {
-		before := Saved(*removed)
-		if !isSourceOrRestored(*removed, n.UID) {
-			before = ownershipAfterRestore(*removed, side)
-		}
-		side = mergeOwnership(before, side, "")
-		side.Overruled = "" // what users removed is forgotten
+		side = mergeOwnership(ownershipBefore(*removed, n), side, "")
+		side.Overruled = side.Overruled.Without(side.Overruled.Missing(n.Labels)) // what users removed is forgotten
 	}
 	setOwnership(&r, side)
 	r.Identity = identityOf(n.UID, nil, n)
@@ -173,6 +169,18 @@ func setEnd(r *record.Record, t txn.Transaction) {
 	if r.Ended {
 		r.EndedAt = t.ObservedAt
 	}
+}
+
+// ownershipBefore returns what a record has of the setters of a live Node's labels.
+func ownershipBefore(r record.Record, n *nodeview.Node) labels.Side {
+	if isSourceOrRestored(r, n.UID) {
+		return Saved(r)
+	}
+	restored := labels.Side{Labels: n.Labels, Machine: n.Machine, Unclear: n.Unclear}
+	if !Owned(r, n.UID, n.Marker) { // it may have labels from the webhook
+		restored.Labels, _ = divided(n.Labels, n.Admitted.Set())
+	}
+	return ownershipAfterRestore(r, restored)
 }
 
 // captured returns the record of the labels in t, which replaces r, nil if none exists. It has no

@@ -125,22 +125,54 @@ func TestRemovedTaintOfProtectedNode(t *testing.T) {
 	}
 }
 
-// The webhook restored the labels of a Node. Before the record noted that, a user removed a taint that
-// agents had set, and set it again. Only the queue shows the removal.
-func TestNoteKnowsWhatUsersOverruledInTheQueue(t *testing.T) {
-	t.Parallel()
-	r := record.Record{Node: "node-1", Labels: set{"rack": "r1"}, Revision: revision.MustParse("9"), Source: "a"}
-	added := txn.Transaction{
-		Type: txn.Added, Node: "node-1", UID: "b", Revision: revision.MustParse("12"), Labels: set{"rack": "r1", string(taint): "y"}, Machine: taint, Marker: "9",
+// noteOf returns the record after the note of a restore onto b. The queue has two states of it.
+func noteOf(t *testing.T, r record.Record, came, later, live has, overruled labels.Keys) record.Record {
+	t.Helper()
+	state := func(typ txn.Type, rv string, h has) txn.Transaction {
+		return txn.Transaction{
+			Type: typ, Node: "node-1", UID: "b", Revision: revision.MustParse(rv), Marker: "9", Labels: h.labels, Machine: h.machine, Unclear: h.unclear,
+		}
 	}
-	removed := txn.Transaction{
-		Type: txn.Updated, Node: "node-1", UID: "b", Revision: revision.MustParse("13"), Labels: set{"rack": "r1"}, Overruled: taint, Marker: "9",
-	}
-	n := &nodeview.Node{Name: "node-1", UID: "b", Revision: revision.MustParse("14"), Labels: added.Labels, Marker: "9"}
-	n.Unclear = taint
-	steps := preserve.Plan(preserve.WithQueuedEdits([]txn.Transaction{added, removed}), &r, n, withPreserved)
+	updated := state(txn.Updated, "13", later)
+	updated.Overruled = overruled
+	n := &nodeview.Node{Name: "node-1", UID: "b", Revision: revision.MustParse("14"), Labels: live.labels, Marker: "9"}
+	n.Machine, n.Unclear = live.machine, live.unclear
+	r.Node, r.Revision, r.Source = "node-1", revision.MustParse("9"), "a"
+	steps := preserve.Plan(preserve.WithQueuedEdits([]txn.Transaction{state(txn.Added, "12", came), updated}), &r, n, withPreserved)
 	require.NotEmpty(t, steps)
 	require.Equal(t, preserve.Save, steps[0].Action)
-	assert.Empty(t, steps[0].Record.Machine, "the user's taint outlives the machine")
-	assert.Equal(t, taint, steps[0].Record.Overruled)
+	return steps[0].Record
+}
+
+// The record notes a restore late. The owners of the labels follow from the state that the Node came
+// with, and from the live one; what users overruled in between, only the queue shows.
+func TestNoteKnowsWhatUsersOverruledInTheQueue(t *testing.T) {
+	t.Parallel()
+	bare, pool := set{"rack": "r1"}, set{"rack": "r1", "pool": "a"}
+	tainted := set{"rack": "r1", string(taint): "y"}
+	saved := record.Record{Labels: pool, Machine: "pool"}
+	for name, tc := range map[string]struct {
+		r                          record.Record
+		came, later, live          has
+		reported                   labels.Keys
+		machine, unclear, overrule labels.Keys
+	}{
+		"a taint that a user removed and set again": {
+			record.Record{Labels: bare}, has{labels: tainted, machine: taint}, has{labels: bare}, has{labels: tainted, unclear: taint}, taint, "", taint, taint,
+		},
+		"a taint that a watcher does not keep": {
+			record.Record{Labels: bare}, has{labels: tainted, machine: taint}, has{labels: bare}, has{labels: bare}, "", "", "", taint,
+		},
+		"a user set what the former agents had set":   {saved, has{labels: bare}, has{labels: pool}, has{labels: pool}, "", "", "", ""},
+		"the API server forgot the setter of a label": {record.Record{Labels: bare}, has{labels: pool, machine: "pool"}, has{labels: pool, unclear: "pool"}, has{labels: pool, unclear: "pool"}, "", "pool", "", ""},
+		"a user removed a copied label":               {saved, has{labels: pool}, has{labels: bare}, has{labels: bare}, "", "", "", "pool"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := noteOf(t, tc.r, tc.came, tc.later, tc.live, tc.reported)
+			assert.Equal(t, tc.machine, r.Machine)
+			assert.Equal(t, tc.unclear, r.Unclear)
+			assert.Equal(t, tc.overrule, r.Overruled)
+		})
+	}
 }

@@ -83,6 +83,7 @@ func TestEndOfASavedStateIsNoted(t *testing.T) {
 	require.Equal(t, preserve.Save, d.Action)
 	want := *r
 	want.Ended, want.EndedAt = true, last.ObservedAt
+	require.Equal(t, last.Revision, want.Restored.Revision)
 	assert.Equal(t, want, d.Record)
 	assert.Equal(t, preserve.Nothing, preserve.Decide(last, &d.Record, nil, labels.Policy{Mode: labels.Replace}).Action, "it is done")
 }

@@ -1,6 +1,7 @@
 package robustness
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -55,7 +56,7 @@ func (g *ghost) checkWrite(n *node, e event) error {
 }
 
 // isNote reports whether a record equals its predecessor, except for the note of a restore from it,
-// or for a later state of its source with the same labels.
+// for a later state of its source with the same labels, or for the end of the state that it has.
 func isNote(n *node, before, after record.Record) bool {
 	i := n.incarnations[after.Restored.UID]
 	if i == nil || before.Revision != after.Revision || before.Source != after.Source || !maps.Equal(before.Labels, after.Labels) {
@@ -66,7 +67,9 @@ func isNote(n *node, before, after record.Record) bool {
 		return true
 	}
 	isOwn := i.uid == before.Source && number(after.Restored.Revision.String()) > number(before.Revision.String())
-	return ok && (isOwn || s.marker == before.Revision.String()) && maps.Equal(s.labels, after.Labels)
+	isEnd := after.Ended && !before.Ended &&
+		i.uid == cmp.Or(before.Restored.UID, before.Source) && after.Restored.Revision == cmp.Or(before.Restored.Revision, before.Revision)
+	return ok && (isOwn || isEnd || s.marker == before.Revision.String()) && maps.Equal(s.labels, after.Labels)
 }
 
 // isLater reports whether a record has a later state of the incarnation that its predecessor

@@ -211,7 +211,8 @@ func (g *ghost) foldsEdits(w *world, source int, end event) {
 		}
 	}
 	g.folded = max(g.folded, end.rv)
-	if l := &g.by[source]; l.released > 0 && !g.knowsEnd(l) {
+	isHeard := slices.ContainsFunc(g.heard, func(e event) bool { return e.isDelete && e.incarnation == source })
+	if l := &g.by[source]; l.released > 0 && !g.knowsEnd(l) && !isHeard {
 		l.stored, l.mayLackEdit = min(l.stored, l.released), true
 	}
 }

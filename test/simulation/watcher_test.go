@@ -309,21 +309,25 @@ func (a *watcherActor) Has(_ context.Context, t txn.Transaction) bool {
 		a.log("leaves %s %s@%s unrecorded", t.Type, t.UID, t.Revision)
 		return true
 	}
-	if !a.settings.knows || !a.isKnown(t) {
+	if !a.settings.knows {
 		return false
 	}
-	a.checkKnown(t)
+	if a.isApplied(t) {
+		a.checkKnown(t)
+	} else if queued := a.cached(t); queued != nil {
+		a.checkKnown(queued.Transaction) // its watcher may have seen less of what users did before
+	} else {
+		return false
+	}
 	a.log("leaves %s %s@%s out", t.Type, t.UID, t.Revision)
 	return true
 }
 
-func (a *watcherActor) isKnown(t txn.Transaction) bool {
+// isApplied reports whether the cached record proves that a transaction has had its effect.
+func (a *watcherActor) isApplied(t txn.Transaction) bool {
 	r := a.record.get()
 	isAhead := a.settings.replaces > 0 && preserve.Ahead(r, rev(a.reached)) && !a.mutant.believesAhead
-	if r != nil && preserve.Applied(t, *r, policy.MachineBound) && !isAhead || a.mutant.knows != nil && a.mutant.knows(t, r, a.queue) {
-		return true
-	}
-	return a.cached(t) != nil
+	return r != nil && preserve.Applied(t, *r, policy.MachineBound) && !isAhead || a.mutant.knows != nil && a.mutant.knows(t, r, a.queue)
 }
 
 // cached returns the transaction of the same event in the cached queue, nil for none.
@@ -337,12 +341,8 @@ func (a *watcherActor) cached(t txn.Transaction) *storedTxn {
 }
 
 // checkKnown checks that a skipped transaction is in the queue, or has no effect any more by the
-// rules of the decision. If another watcher has recorded the event, its transaction counts. It may have
-// seen less of what users did before that.
+// rules of the decision.
 func (a *watcherActor) checkKnown(t txn.Transaction) {
-	if queued := a.cached(t); queued != nil {
-		t = queued.Transaction
-	}
 	at, isQueued := a.world.find(t)
 	isQueued = isQueued && a.world.queue[at].IsSameEvent(t)
 	r, d := a.world.due(t, func(t txn.Transaction, r *record.Record, n *nodeview.Node) preserve.Decision {
