@@ -8,7 +8,7 @@ import (
 )
 
 // GoAlone is the section of README.md for those who have Go and no cluster.
-const GoAlone = "Try it with Go alone"
+const GoAlone = "Try it without a cluster"
 
 // Section returns what a page has below a heading of the second level, or "" if there is no such
 // heading.
