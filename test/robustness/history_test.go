@@ -90,8 +90,8 @@ type storedTxn struct {
 func (i *incarnation) last() state { return i.states[len(i.states)-1] }
 
 // sidesOf returns what a restore may start from, given the labels of one of its states: what users
-// have edited since an addition that was recorded stays. What was edited after a restore is the
-// business of P3.
+// have edited since an addition that was recorded stays. So does what they have edited and set back, if
+// the states in the queue show it. What was edited after a restore is the business of P3.
 func (i *incarnation) sidesOf(all labelSet) []labels.Side {
 	own := i.ownOf(all)
 	var sides []labels.Side
@@ -100,17 +100,23 @@ func (i *incarnation) sidesOf(all labelSet) []labels.Side {
 		if t.typ != txn.Added || !isKnown || i.ownedAt != 0 {
 			continue
 		}
-		edited := slices.DeleteFunc(keysOf(before.labels, all), func(key string) bool {
-			former, wasThere := before.labels[key]
-			value, isThere := all[key]
-			return wasThere == isThere && former == value
-		})
-		sides = append(sides, labels.Side{Labels: own, Edited: labels.KeysOf(slices.Values(edited))})
+		edited := differing(before.labels, all)
+		sides = append(sides, labels.Side{Labels: own, Edited: edited})
+		for _, later := range i.recorded {
+			if s, isKnown := i.at(later.resourceVersion); isKnown && later.resourceVersion > t.resourceVersion {
+				edited = edited.Union(differing(before.labels, s.labels))
+				sides = append(sides, labels.Side{Labels: own, Edited: edited})
+			}
+		}
 	}
 	if len(sides) == 0 {
 		return []labels.Side{{Labels: own}}
 	}
 	return sides
+}
+
+func differing(a, b labelSet) labels.Keys {
+	return labels.KeysOf(slices.Values(labels.Differing(a, b)))
 }
 
 // ownOf returns the labels of one of its states, without the labels that only the webhook has set.

@@ -161,6 +161,35 @@ func TestEditBeforeARestoreStays(t *testing.T) {
 	assert.Empty(t, brokenBy(editedBefore(labelSet{"a": "2"})))
 }
 
+// TestEditThatWasSetBackBeforeARestoreStays: users set a on u2, and then remove it and set b.
+func TestEditThatWasSetBackBeforeARestoreStays(t *testing.T) {
+	for isShown, want := range map[bool]int{true: 0, false: 1} {
+		s, both := &story{}, labelSet{"a": "1", "b": "1"}
+		s.node("u1", both, "")
+		s.carryOut(s.transaction(txn.Added, "u1", s.revision(), both, ""))
+		s.delete("u1", both)
+		deleted := s.transaction(txn.Deleted, "u1", s.revision(), both, "")
+		s.carryOut(deleted)
+		s.node("u2", labelSet{}, "")
+		queue := []txn.Transaction{s.transaction(txn.Added, "u2", s.revision(), labelSet{}, "")}
+		s.node("u2", labelSet{"a": "2"}, "")
+		if isShown {
+			queue = append(queue, s.transaction(txn.Updated, "u2", s.revision(), labelSet{"a": "2"}, ""))
+		}
+		for _, t := range queue {
+			s.store(t)
+		}
+		left := labelSet{"b": "2"}
+		s.node("u2", left, "")
+		s.overwrite("u2", left, deleted.Revision.String())
+		s.save(s.transaction(txn.Updated, "u2", s.revision(), left, ""))
+		for _, t := range queue {
+			s.remove(t)
+		}
+		assert.Len(t, brokenBy(s), want, "the queue shows that a was set: %t", isShown)
+	}
+}
+
 func restoredWrongly() *story {
 	s, deleted := returned()
 	added := s.transaction(txn.Added, "u2", s.revision(), labelSet{}, "")
