@@ -169,8 +169,8 @@ func decide(t txn.Transaction, r *record.Record, n *nodeview.Node, policy labels
 	return d
 }
 
-// isUnnotedEnd reports whether a record has the state in which a processor lets an incarnation go, and
-// does not note its end.
+// isUnnotedEnd reports whether a record has the state in which a processor lets an incarnation go,
+// but does not note that this is its end.
 func isUnnotedEnd(t txn.Transaction, r record.Record) bool {
 	return t.ByProcessor && t.Type == txn.Deleted && !r.Ended &&
 		t.UID == cmp.Or(r.Restored.UID, r.Source) && t.Revision == cmp.Or(r.Restored.Revision, r.Revision)

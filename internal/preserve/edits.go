@@ -83,10 +83,10 @@ func editedSince(t txn.Transaction, n *nodeview.Node, policy labels.Policy) labe
 }
 
 // WithQueuedEdits sets two fields of the transactions of a node, oldest first, and returns them. Each
-// but an end gets the keys that users have edited on its incarnation, as the states in the queue show
-// one by one, and the latest of these states, with the keys that users have overruled since the first.
-// The live Node does not show what users have set and removed again, nor what agents have taken over
-// and withdrawn.
+// but an end gets the keys that users have edited on its incarnation, as the states in the queue
+// show one by one, and the latest of these states, with the keys that users have overruled since
+// the first. The live Node does not show what users have set and removed again, nor what agents
+// have taken over and withdrawn.
 func WithQueuedEdits(queue []txn.Transaction) []txn.Transaction {
 	type life struct {
 		latest txn.Transaction
@@ -148,7 +148,7 @@ func EditedSince(edited labels.Keys, before, after *nodeview.Node) labels.Keys {
 		return ""
 	}
 	if !maps.Equal(before.Labels, after.Labels) {
-		edited = edited.Union(editedBetween(labels.Side{Labels: before.Labels, Machine: before.Machine, Unclear: before.Unclear}, sideOfNode(after), after.Labels).Bounded())
+		edited = edited.Union(editedBetween(wholeSideOf(before), sideOfNode(after), after.Labels).Bounded())
 	}
 	return edited.Without(after.Machine).Without(after.Unclear)
 }

@@ -80,8 +80,8 @@ func TestForgottenNodeThatIsLiveKeepsItsLabels(t *testing.T) {
 	}
 }
 
-// A label that a policy has set, or that came with a copy of the former Node, does not become a user's
-// when the restored Node is forgotten.
+// A label that a policy has set, or that came with a copy of the former Node, does not become a
+// user's when the restored Node is forgotten.
 func TestForgottenNodeKeepsTheSettersOfItsLabels(t *testing.T) {
 	t.Parallel()
 	removed := record.Record{

@@ -45,14 +45,16 @@ func sideOf(t txn.Transaction) labels.Side {
 // sideOfNode returns a returned Node's own labels, for a restore. It leaves out labels that the
 // webhook added, because their record may have changed since.
 func sideOfNode(n *nodeview.Node) labels.Side {
-	own := n.Labels
+	side := wholeSideOf(n)
 	if n.Admitted != "" {
-		own = maps.Clone(own)
-		for key := range n.Admitted.All() {
-			delete(own, key)
-		}
+		_, side.Labels = divided(n.Labels, n.Admitted.Set())
 	}
-	return labels.Side{Labels: own, Machine: n.Machine, Unclear: n.Unclear}
+	return side
+}
+
+// wholeSideOf is like sideOfNode, with the labels that the webhook added.
+func wholeSideOf(n *nodeview.Node) labels.Side {
+	return labels.Side{Labels: n.Labels, Machine: n.Machine, Unclear: n.Unclear}
 }
 
 // Noted returns the record after a restore, given the Node before and after it. If the Node has the
@@ -140,14 +142,14 @@ func Edited(saved labels.Side, edited map[string]string, named labels.Keys) labe
 // Forgotten returns the replacement of a removed record, which keeps earlier events from having any
 // effect, however late they are recorded. n is the live Node, nil if none existed at now, the
 // resourceVersion of the Node list. The replacement is a record of the live Node's labels, or a
-// floor if there is no Node. The removed record, nil if unknown, shows which of these labels no user is
-// known to have set. A Node that they were restored onto does not.
+// floor if there is no Node. The removed record, nil if unknown, shows which of these labels no
+// user is known to have set. A Node that they were restored onto does not.
 func Forgotten(node string, removed *record.Record, n *nodeview.Node, now revision.Revision) record.Record {
 	if n == nil {
 		return record.Record{Node: node, Revision: now, Floor: true}
 	}
 	r := record.Record{Node: node, Labels: n.Labels, Revision: n.Revision, Source: n.UID, Owners: n.Owners.Others()}
-	side := labels.Side{Labels: n.Labels, Machine: n.Machine, Unclear: n.Unclear}
+	side := wholeSideOf(n)
 	if removed != nil {
 		side = mergeOwnership(ownershipBefore(*removed, n), side, "")
 		side.Overruled = side.Overruled.Without(side.Overruled.Missing(n.Labels)) // what users removed is forgotten
@@ -176,7 +178,7 @@ func ownershipBefore(r record.Record, n *nodeview.Node) labels.Side {
 	if isSourceOrRestored(r, n.UID) {
 		return Saved(r)
 	}
-	restored := labels.Side{Labels: n.Labels, Machine: n.Machine, Unclear: n.Unclear}
+	restored := wholeSideOf(n)
 	if !Owned(r, n.UID, n.Marker) { // it may have labels from the webhook
 		restored.Labels, _ = divided(n.Labels, n.Admitted.Set())
 	}
@@ -206,8 +208,8 @@ func captured(t txn.Transaction, r *record.Record, n *nodeview.Node, policy labe
 }
 
 // ownershipAfterRestore returns what is known of the ownership of an incarnation that was restored
-// from a record, when first is the first state of it that is saved. The former machine owns nothing,
-// except what was copied. A restored key whose setter was unknown stays unclear, as in
+// from a record, when first is the first state of it that is saved. The former machine owns
+// nothing, except what was copied. A restored key whose setter was unknown stays unclear, as in
 // [notedSince].
 func ownershipAfterRestore(r record.Record, first labels.Side) labels.Side {
 	copied, unclear := copies(r, first), Saved(r).Unclear.Same(r.Labels, first.Labels)

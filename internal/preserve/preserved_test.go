@@ -144,8 +144,8 @@ func noteOf(t *testing.T, r record.Record, came, later, live has, overruled labe
 	return steps[0].Record
 }
 
-// The record notes a restore late. The owners of the labels follow from the state that the Node came
-// with, and from the live one; what users overruled in between, only the queue shows.
+// The record notes a restore late. The owners of the labels follow from the state that the Node
+// came with, and from the live one. Only the queue shows the keys that users overruled in between.
 func TestNoteKnowsWhatUsersOverruledInTheQueue(t *testing.T) {
 	t.Parallel()
 	bare, pool := set{"rack": "r1"}, set{"rack": "r1", "pool": "a"}

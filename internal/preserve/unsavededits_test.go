@@ -71,8 +71,8 @@ func TestEditsThatAProcessorSawWaitForTheEndOfTheIncarnationBefore(t *testing.T)
 	}
 }
 
-// The last state of an incarnation may be on record before a processor lets it go. Its end must be, too,
-// or no processor saves what users edit on the next one.
+// The last state of an incarnation may be on record before a processor lets it go. Its end must be,
+// too, or no processor saves the edits of the next one.
 func TestEndOfASavedStateIsNoted(t *testing.T) {
 	t.Parallel()
 	r := saved()

@@ -61,7 +61,7 @@ func TestMetricsCountTheLifeOfANode(t *testing.T) {
 	c.waitApplied(t, n.Name)
 	c.edit(t.Context(), t, n, func(n *corev1.Node) { n.Labels["rack"] = "r2" })
 	c.put(t, seen(txn.Updated, n))
-	c.waitApplied(t, n.Name) // or one save of both is counted once
+	c.waitApplied(t, n.Name) // otherwise one save of both may be counted
 	c.deleteNode(t.Context(), t, n)
 	c.put(t, seen(txn.Deleted, n))
 	c.waitApplied(t, n.Name)

@@ -90,8 +90,8 @@ type storedTxn struct {
 func (i *incarnation) last() state { return i.states[len(i.states)-1] }
 
 // sidesOf returns what a restore may start from, given the labels of one of its states: what users
-// have edited since an addition that was recorded stays. So does what they have edited and set back, if
-// the states in the queue show it. What was edited after a restore is the business of P3.
+// have edited since an addition that was recorded stays. So does a key that they have edited and set
+// back, if the states in the queue show it. P3 covers edits after a restore.
 func (i *incarnation) sidesOf(all labelSet) []labels.Side {
 	own := i.ownOf(all)
 	var sides []labels.Side

@@ -2,12 +2,11 @@ package robustness
 
 import (
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
 
+	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/txn"
 )
 
@@ -175,14 +174,11 @@ func describeTransaction(t *transactionWrite) string {
 // diff describes the changes from one set of labels to another.
 func diff(before, after labelSet) string {
 	var changes []string
-	for _, key := range keysOf(before, after) {
-		was, wasThere := before[key]
-		is, isThere := after[key]
-		switch {
-		case !isThere:
-			changes = append(changes, "-"+key)
-		case !wasThere || was != is:
+	for _, key := range labels.Differing(before, after) {
+		if is, isThere := after[key]; isThere {
 			changes = append(changes, "+"+key+"="+is)
+		} else {
+			changes = append(changes, "-"+key)
 		}
 	}
 	if len(changes) == 0 {
@@ -193,11 +189,3 @@ func diff(before, after labelSet) string {
 
 // short returns a prefix of a UID that is long enough to distinguish the incarnations of a node.
 func short(uid types.UID) string { return string(uid[:min(len(uid), 6)]) }
-
-func keysOf(sets ...labelSet) []string {
-	all := labelSet{}
-	for _, set := range sets {
-		maps.Copy(all, set)
-	}
-	return slices.Sorted(maps.Keys(all))
-}

@@ -24,9 +24,8 @@ func (g *ghost) touches(w *world, n *nodeview.Node) {
 	}
 }
 
-// takesOver must be called before the agents take over the key of the live Node, or remove it. If they
-// remove it later, that looks as if a person had removed the label, to all who have not seen what they
-// have set.
+// takesOver must be called before the agents take over the key of the live Node, or remove it. If
+// they remove it later, a party that has not seen them set it takes that for a person's removal.
 func (g *ghost) takesOver(w *world, n *nodeview.Node) {
 	g.touches(w, n)
 	if _, isThere := w.node.Labels[w.agentKey]; isThere {
@@ -205,22 +204,22 @@ func appendSides(sides []labels.Side, more ...labels.Side) []labels.Side {
 func (g *ghost) foldsEdits(w *world, source int, end event) {
 	for i := source + 1; i < end.incarnation; i++ {
 		rv := number(w.lastOf(i).Revision.String())
-		isHeard := slices.ContainsFunc(g.heard, func(e event) bool { return e.isDelete && e.incarnation == i })
-		if l := &g.by[i]; !g.knowsEnd(l) && !isHeard && rv > g.folded {
+		if l := &g.by[i]; !g.knowsEnd(i) && rv > g.folded {
 			l.isPassed = true
 		}
 	}
 	g.folded = max(g.folded, end.rv)
-	isHeard := slices.ContainsFunc(g.heard, func(e event) bool { return e.isDelete && e.incarnation == source })
-	if l := &g.by[source]; l.released > 0 && !g.knowsEnd(l) && !isHeard {
+	if l := &g.by[source]; l.released > 0 && !g.knowsEnd(source) {
 		l.stored, l.mayLackEdit = min(l.stored, l.released), true
 	}
 }
 
-// knowsEnd reports whether the end of an incarnation is stored, and was when the processor that saves
-// the end of another one read the queue.
-func (g *ghost) knowsEnd(l *life) bool {
-	return l.isEnded && (g.ending.incarnation == 0 || l.endStoredAt < g.ending.at)
+// knowsEnd reports whether the processor that writes knows the end of an incarnation: it has seen
+// the end itself, or the end was stored before the processor read the queue.
+func (g *ghost) knowsEnd(incarnation int) bool {
+	l := &g.by[incarnation]
+	return l.isEnded && (g.ending.incarnation == 0 || l.endStoredAt < g.ending.at) ||
+		slices.ContainsFunc(g.heard, func(e event) bool { return e.isDelete && e.incarnation == incarnation })
 }
 
 // notesEnd must be called before a record is written that notes a state of an incarnation. It may be

@@ -75,7 +75,7 @@ type life struct {
 	machine     machine // its machine
 	isAdded     bool
 	isEnded     bool // a watcher has stored its end
-	endStoredAt int  // the revision before that, if it was not skipped
+	endStoredAt int  // the revision before that; 0 if the watcher left it out
 	isLoose     bool // it existed during a removal of the record, which may have overtaken its stored states
 
 	set     []string    // the values that its agents have set
