@@ -129,6 +129,7 @@ func RestoredUnnoted(t txn.Transaction, r record.Record) bool {
 // An update of a live incarnation that never got its labels counts as its addition: the record may
 // have been replaced by an earlier one since the restore, or the addition may have been lost.
 func Decide(t txn.Transaction, r *record.Record, n *nodeview.Node, policy labels.Policy) Decision {
+	t = merged(t, r)
 	if isStranded(t, r) && n != nil && n.UID == t.UID && !n.Unselected {
 		t.Type, t.FoundsRecord, t.AtOnce = txn.Added, false, false
 	}

@@ -20,27 +20,40 @@ func NotesEnding(end txn.Transaction, r *record.Record) bool {
 // Unless the incarnation is known to have its labels, the transactions of earlier incarnations are
 // applied first; if there is no record, the first of them creates it. The incarnation's own
 // transactions are never applied before its end, because a restore may be rejected and must not
-// delay it. They are merged into it instead: only they record which labels agents have set and
-// withdrawn since the state that the record notes, and therefore which ones a user has removed.
+// delay it. The end supersedes them instead, and [Decide] merges those that are later than the
+// record into it: only they record which labels agents have set and withdrawn since the state that
+// the record notes, and therefore which ones a user has removed.
 func Ending(end txn.Transaction, r *record.Record, waiting []txn.Transaction) []txn.Transaction {
 	var first, own []txn.Transaction
 	for _, t := range waiting {
 		switch {
 		case t.UID != end.UID && (t.Ahead || end.Revision.After(t.Revision)):
 			first = append(first, t)
-		case t.UID == end.UID && (t.Ahead || !t.Revision.After(end.Revision)) && addsTo(r, t, end):
+		case t.UID == end.UID && (t.Ahead || !t.Revision.After(end.Revision)):
 			own = append(own, t)
 		}
 	}
 	if NotesEnding(end, r) || r != nil && Owned(*r, end.UID, end.Marker) && restoredSince(own, end.Marker) {
 		first = nil
 	}
-	own = append(own, end)
-	end = own[0]
-	for _, t := range own[1:] {
-		end = Merged(end, t)
-	}
+	end.Superseded = own
 	return append(first, end)
+}
+
+// merged returns an end with those of the transactions that it supersedes which the record, nil if
+// none exists, does not include. After a write conflict the record is another one.
+func merged(t txn.Transaction, r *record.Record) txn.Transaction {
+	if t.Superseded == nil {
+		return t
+	}
+	own := slices.DeleteFunc(slices.Clone(t.Superseded), func(earlier txn.Transaction) bool { return !addsTo(r, earlier, t) })
+	t.Superseded = nil
+	own = append(own, t)
+	t = own[0]
+	for _, next := range own[1:] {
+		t = Merged(t, next)
+	}
+	return t
 }
 
 // addsTo reports whether a transaction of the incarnation that ends is later than the state of it

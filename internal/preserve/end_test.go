@@ -83,9 +83,29 @@ func TestEnding(t *testing.T) {
 			assert.Equal(t, tc.first, append([]txn.Transaction(nil), all[:last]...))
 			want := tc.end
 			want.Overruled, want.Withdrawn = tc.overruled, tc.withdrawn
-			assert.Equal(t, want, all[last])
+			assert.Equal(t, want, preserve.MergedEnd(all[last], tc.record))
 		})
 	}
+}
+
+// A write of the end can conflict, and the record is another one then. A label that the agents of
+// u2 may have set was the former machine's, and a person set it again while u2 was being deleted.
+func TestEndIsMergedForTheRecordThatItChanges(t *testing.T) {
+	of := func(typ txn.Type, rv string, unclear labels.Keys) txn.Transaction {
+		return txn.Transaction{Type: typ, Node: "node-1", UID: "u2", Revision: revision.MustParse(rv), Labels: set{"pool": "a"}, Unclear: unclear}
+	}
+	added, end := of(txn.Added, "1", "pool"), of(txn.Deleted, "8", "")
+	all := preserve.Ending(end, nil, []txn.Transaction{added})
+	require.Len(t, all, 1)
+	first := preserve.Decide(all[0], nil, nil, labels.Policy{})
+	require.Equal(t, preserve.Save, first.Action)
+	assert.Equal(t, labels.Keys("pool"), first.Record.Unclear, "without a record only the addition shows who set it")
+	stored := &record.Record{Node: "node-1", Labels: set{"pool": "a"}, Machine: "pool", Source: "u2", Revision: revision.MustParse("5")}
+	d := preserve.Decide(all[0], stored, nil, labels.Policy{})
+	require.Equal(t, preserve.Save, d.Action)
+	assert.Empty(t, d.Record.Machine)
+	assert.Empty(t, d.Record.Unclear, "the record includes the addition")
+	assert.Equal(t, labels.Keys("pool"), d.Record.Overruled)
 }
 
 // TestEndingEqualsTheQueue: the end of a noted incarnation leaves the record that its pending

@@ -23,7 +23,7 @@ func NeedsIdentity(queue []txn.Transaction, r *record.Record, bound labels.Machi
 		return true
 	}
 	for _, t := range queue {
-		if !hasBound(t.Labels, t.Machine, bound) {
+		if t = merged(t, r); !hasBound(t.Labels, t.Machine, bound) {
 			continue
 		}
 		id := identityOf(t.UID, r, nil)

@@ -76,6 +76,9 @@ type Transaction struct {
 	// ByProcessor reports that the processor that applies the transaction has read the Node itself,
 	// with its own flags, so that a missing key proves a removal. It is not stored.
 	ByProcessor bool
+	// Superseded are the waiting transactions of the incarnation, oldest first, in an end that a
+	// processor has seen itself, see package preserve. It is not stored.
+	Superseded []Transaction
 	// Latest is the latest state of the incarnation in the queue if it is another one, see package
 	// preserve. It is not stored.
 	Latest *Transaction

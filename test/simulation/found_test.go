@@ -12,6 +12,7 @@ var found = schedules.Recorded{
 	"processor: reads the record before the node":                                  10_590,
 	"processor: removes whatever has the name":                                     149_671,
 	"processor: restores from a cached record":                                     8_183,
+	"protection: merges what is on record already":                                 20_261_130_171_667_152,
 	"refused: a label that cannot be removed is put onto the next node":            358_492,
 	"refused: the label is never tried again":                                      60_341,
 	"refused: what a user sets does not replace the label":                         129_330,

@@ -36,6 +36,7 @@ type mutant struct {
 	plan                                                       func([]preserve.Step) []preserve.Step
 	letsGoFirst, letsGoBlindly, letsGoCached, ignoresLateEdits bool
 	overtakesQueue, trustsRecords, trustsMarkers, ignoresOwn   bool
+	mergesAll                                                  bool
 	// faults of actors that remove records
 	looksFirst, leavesNoFloor bool
 	// faults of a watcher

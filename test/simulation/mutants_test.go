@@ -287,6 +287,7 @@ var mutants = with(map[string]mutant{
 	"protection: overtakes the queue":                   {overtakesQueue: true, narrow: unprotectedEnds},
 	"protection: takes any marker for a restore":        {trustsMarkers: true, narrow: admissionsOfUnprotected, script: admittedTooEarly},
 	"protection: ignores what waits of the node itself": {ignoresOwn: true, narrow: unnotedEnds, script: endsBeforeTheNote},
+	"protection: merges what is on record already":      {mergesAll: true},
 	"protection: lets go unconditionally":               {letsGoBlindly: true, narrow: protectedOnly},
 	"protection: lets go what it has in its cache":      {letsGoCached: true, letsGoBlindly: true, narrow: protectedOnly},
 

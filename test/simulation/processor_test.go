@@ -451,9 +451,23 @@ func (a *processorActor) saveEnd(end txn.Transaction) bool {
 		}
 	}
 	a.log("  of the queue, %d count", len(waiting))
-	_, err := a.apply(preserve.Ending(end, r, waiting))
+	transactions := preserve.Ending(end, r, waiting)
+	if a.mutant.mergesAll {
+		mergeAll(&transactions[len(transactions)-1])
+	}
+	_, err := a.apply(transactions)
 	a.ending = ending{}
 	return err == nil
+}
+
+// mergeAll merges all transactions that an end supersedes, whichever the record includes.
+func mergeAll(end *txn.Transaction) {
+	own := append(slices.Clone(end.Superseded), *end)
+	own[len(own)-1].Superseded = nil
+	*end = own[0]
+	for _, t := range own[1:] {
+		*end = preserve.Merged(*end, t)
+	}
 }
 
 // leavesOut reports whether a mutant ignores a transaction when it saves an end.
