@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"cmp"
 	"maps"
 
 	"nodekeeper.dev/internal/labels"
@@ -35,6 +36,12 @@ var editMutants = map[string]mutant{
 		d := preserve.Decide(t, &r, nil, policy)
 		return t.Type == txn.Deleted && isStranger(t, r) && d.IsNote()
 	}).among(editedEarly),
+	"edits: the end of an incarnation whose last state is on record is not noted": saving(func(t txn.Transaction, r record.Record, d preserve.Decision) preserve.Decision {
+		if t.ByProcessor && d.Action == preserve.Save && d.Record.Ended && !r.Ended && t.Revision == cmp.Or(r.Restored.Revision, r.Revision) {
+			return nothing
+		}
+		return d
+	}).among(protectedOnly).shownBy(releasedAsSaved),
 	"edits: those in the last state that was seen count": mutant{trustsTombstones: true}.among(editedEarly),
 	"edits: a node that ends before its restore counts as restored": saving(func(t txn.Transaction, r record.Record, d preserve.Decision) preserve.Decision {
 		if isSavingEdits(t, r, d) {

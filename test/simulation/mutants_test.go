@@ -26,6 +26,7 @@ import (
 //	t.marker = R.version                        save: a restore that is not noted does not count
 //	  = R.version                               save: any marker counts
 //	an end with edits                           edits: * (editMutants)
+//	the end of a state that is on record        edits: the end of an incarnation whose * is not noted
 //	anything else                               save: every incarnation counts
 //	version, source, restored of the record     save: * stays, save: the restore is not forgotten
 //	added, of a later state                     added: *

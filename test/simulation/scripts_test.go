@@ -171,3 +171,31 @@ func returnsThenRestarts(s *script) {
 	s.crashes("W2")
 	s.turns("W2", maxTurns)
 }
+
+// releasedAsSaved: a restored Node is being deleted when a processor notes its restore, and another
+// processor lets it go in this state. With no watcher, the next Node is edited and ends before its
+// restore.
+func releasedAsSaved(s *script) {
+	s.user(creates)
+	s.turns("P1", 2) // a watcher also waits for processors that protect nodes
+	s.turns("P2", 2)
+	s.until("W1", "records added u1")
+	s.until("P1", "removes added u1")
+	s.user(deletes)
+	s.until("P1", "takes the finalizer of u1")
+	s.user(creates)
+	s.until("W1", "records added u2")
+	s.until("P1", "restores u2")
+	s.until("P2", "takes added u2")
+	s.crashes("P1") // before the note
+	s.turns("P1", 1)
+	s.user(deletes)
+	s.until("P2", "stores")
+	s.until("P1", "takes the finalizer of u2")
+	s.crashes("W1")
+	s.user(creates)
+	s.user(heartbeats, edits, deletes) // an edit in the second of the creation is not visible
+	s.until("P1", "takes the finalizer of u3")
+	s.user(creates)
+	s.turns("P1", 10)
+}
