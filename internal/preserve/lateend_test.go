@@ -1,0 +1,44 @@
+package preserve_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview"
+	"nodekeeper.dev/internal/preserve"
+	"nodekeeper.dev/internal/record"
+	"nodekeeper.dev/internal/revision"
+	"nodekeeper.dev/internal/txn"
+)
+
+// A person created the Node and gave it a restricted label, before a kubelet joined. No other
+// machine may get the label, since the processor that lets the protected Node go can read which
+// machine had it.
+func TestEndOfALateMachineIsIdentified(t *testing.T) {
+	const tier = "node-restriction.kubernetes.io/tier"
+	r := &record.Record{
+		Node: "node-1", Labels: set{tier: "db"}, Revision: revision.MustParse("5"), Source: "u1", Identity: record.Identity{UID: "u1"},
+	}
+	own := set{tier: "db", "kubernetes.io/os": "linux"} // the kubelet sets one
+	n := &nodeview.Node{UID: "u1", Revision: revision.MustParse("9"), Labels: own, Identity: machineA, IsWhole: true}
+	n.Machine = "kubernetes.io/os"
+	joined := txn.Of(txn.Updated, n)
+	end := txn.EndSeen(n, false)
+	end.Revision = revision.MustParse("10")
+	policy := labels.Policy{Mode: labels.Replace}
+	for name, waiting := range map[string][]txn.Transaction{"no watcher": nil, "its update waits": {joined}} {
+		t.Run(name, func(t *testing.T) {
+			queue := preserve.Ending(end, r, waiting)
+			read := n
+			if !preserve.NeedsNode(queue, r, policy.MachineBound) {
+				read = nil // as package apply
+			}
+			steps := preserve.Plan(queue, r, read, policy)
+			require.Len(t, steps, 1)
+			assert.Equal(t, machineA, steps[0].Record.Identity.Identity)
+		})
+	}
+}
