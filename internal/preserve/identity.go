@@ -27,8 +27,10 @@ func NeedsIdentity(queue []txn.Transaction, r *record.Record, bound labels.Machi
 			continue
 		}
 		id := identityOf(t.UID, r, nil)
-		// A deleted Node reveals nothing more.
-		isGone := slices.ContainsFunc(queue, func(other txn.Transaction) bool { return other.UID == t.UID && other.Type == txn.Deleted })
+		// A deleted Node reveals nothing more. One that a processor lets go is still there.
+		isGone := slices.ContainsFunc(queue, func(other txn.Transaction) bool {
+			return other.UID == t.UID && other.Type == txn.Deleted && !other.ByProcessor
+		})
 		if id.UID == "" || !id.IsComplete() && !isGone {
 			return true
 		}
