@@ -49,11 +49,8 @@ func main() {
 	story.Main(story.Demo{Name: "placement-demo", Title: "Placement, on a cluster of its own", Open: open})
 }
 
-const guide = `
-  export KUBECONFIG=%s
-  kubectl -n shop get queues
-  kubectl -n shop get configmaps,leases -l placement.nodekeeper.dev/pool=worker
-`
+const look = `  kubectl -n shop get queues
+  kubectl -n shop get configmaps,leases -l placement.nodekeeper.dev/pool=worker`
 
 // demo is the cluster with the controller and the agents in it.
 type demo struct {
@@ -71,7 +68,7 @@ func open(ctx context.Context, s *story.Stage) (*story.Story, error) {
 	}
 	within, end := context.WithCancel(context.WithoutCancel(ctx))
 	d := &demo{Stage: s, dir: dir, end: end}
-	t := &story.Story{Steps: d.steps(), Guide: fmt.Sprintf(guide, s.Plane.Kubeconfig), Close: func() {
+	t := &story.Story{Steps: d.steps(), Terminal: "  export KUBECONFIG=" + s.Plane.Kubeconfig, Look: look, Close: func() {
 		d.end()
 		d.tail.Wait()
 		// The workers may still write, so the programs end first.

@@ -43,11 +43,8 @@ func main() {
 	story.Main(story.Demo{Name: "shard-demo", Title: "The sharder, on a cluster of its own", Open: open})
 }
 
-const guide = `
-  export KUBECONFIG=%s
-  kubectl get clusterrings
-  kubectl get secrets -n team-a --show-labels
-`
+const look = `  kubectl get clusterrings
+  kubectl get secrets -n team-a --show-labels`
 
 // demo is the cluster with the sharder and the shards in it, and its user.
 type demo struct {
@@ -66,7 +63,7 @@ func open(ctx context.Context, s *story.Stage) (*story.Story, error) {
 		return nil, err
 	}
 	d := &demo{Stage: s, user: &user{api: s.API}, journal: filepath.Join(dir, "journal"), killed: map[string]int64{}}
-	t := &story.Story{Steps: d.steps(), Check: d.failure, Guide: fmt.Sprintf(guide, s.Plane.Kubeconfig), Close: func() {
+	t := &story.Story{Steps: d.steps(), Check: d.failure, Terminal: "  export KUBECONFIG=" + s.Plane.Kubeconfig, Look: look, Close: func() {
 		d.stop()
 		_ = os.RemoveAll(dir)
 	}}

@@ -29,11 +29,11 @@ spec:
   containers:
   - {name: demo, image: "nodekeeper-demo:dev", imagePullPolicy: IfNotPresent, args: [-keep], resources: {requests: {cpu: "1"}}}
 EOF
-until kubectl logs nodekeeper-demo 2>/dev/null | grep -q "^Events from now on"; do
+until kubectl logs nodekeeper-demo 2>/dev/null | grep -q "^  kubectl nodekeeper ui$"; do
   [ "$(kubectl get pod nodekeeper-demo -o jsonpath={.status.phase})" != Failed ] || break
   sleep 1
 done
-kubectl logs nodekeeper-demo | grep -q "^Events from now on"`,
+kubectl logs nodekeeper-demo | grep -q "^  kubectl nodekeeper ui$"`,
 		Why: "a pod, without Docker",
 	},
 	{Prefix: "docker exec -i nodekeeper-demo kubectl get ", Instead: "kubectl exec -i nodekeeper-demo -- kubectl get ", Kind: pages.Look, Why: "the same in a pod"},

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -28,6 +29,8 @@ const (
 	lookPeriod   = 100 * time.Millisecond
 	// watched is the file for what a watch prints.
 	watched = "watched"
+	// lastLine is what the demo prints last before it waits.
+	lastLine = "  kubectl nodekeeper ui"
 )
 
 func TestMain(m *testing.M) {
@@ -39,7 +42,7 @@ func TestMain(m *testing.M) {
 }
 
 // untilItWaits fails, with the output of the demo, if that ends by itself.
-const untilItWaits = `waits() { grep -q "^` + story.EventsHeading + `" "$PRINTED"; }
+const untilItWaits = `waits() { grep -q "^` + lastLine + `$" "$PRINTED"; }
 until waits; do kill -0 $! || break; sleep 0.1; done
 waits || { cat "$PRINTED"; false; }`
 
@@ -68,8 +71,10 @@ func TestKeepShowsHowToLookAround(t *testing.T) {
 	first.types(`"$DEMO" -keep >"$PRINTED" 2>&1 &`)
 	first.types(untilItWaits)
 	commands := readGuide(t, printed)
-	second := &terminal{t, pages.NewShell(t, t.TempDir(), "PATH=/usr/bin:/bin")} // a kubectl comes with the control plane
-	for _, command := range commands {
+	others := slices.IndexFunc(commands, func(command string) bool { return !strings.HasPrefix(command, "export ") })
+	begin := len(commands) - 3
+	second := &terminal{t, pages.NewShell(t, t.TempDir(), "PATH=/usr/bin:/bin")}                         // a kubectl comes with the control plane
+	for _, command := range slices.Concat(commands[:others], commands[begin:], commands[others:begin]) { // the last lines are those to begin with
 		second.follows(command)
 	}
 	second.follows("cat " + watched)
@@ -78,7 +83,7 @@ func TestKeepShowsHowToLookAround(t *testing.T) {
 	first.types("kill -INT $!; wait $!") // as Ctrl-C does; it fails if the demo does
 	content, err := os.ReadFile(printed)
 	require.NoError(t, err)
-	_, events, _ := strings.Cut(string(content), story.KeepHeading)
+	_, events, _ := strings.Cut(string(content), "\n"+lastLine+"\n")
 	assert.Contains(t, events, worker1, "the demo shows what the commands change")
 	assert.Contains(t, events, "Shutting down ...")
 	assert.NoDirExists(t, servers)
@@ -138,9 +143,10 @@ func readGuide(t *testing.T, file string) []string {
 	content, err := os.ReadFile(file)
 	require.NoError(t, err)
 	_, after, _ := strings.Cut(string(content), story.KeepHeading)
-	guide, _, _ := strings.Cut(after, story.EventsHeading)
+	guide, _, found := strings.Cut(after, "\n"+lastLine+"\n")
+	require.True(t, found, after)
 	var commands []string
-	for line := range strings.Lines(guide) {
+	for line := range strings.Lines(guide + "\n" + lastLine) {
 		if command, indented := strings.CutPrefix(line, "  "); indented {
 			step := pages.Step{Script: command}
 			commands = append(commands, step.Command())
@@ -151,6 +157,7 @@ func readGuide(t *testing.T, file string) []string {
 			assert.Contains(t, commands, command)
 		}
 	}
+	assert.Equal(t, []string{"kubectl nodekeeper status", "kubectl nodekeeper explain worker-1", strings.TrimSpace(lastLine)}, commands[len(commands)-3:], "the last lines")
 	return commands
 }
 

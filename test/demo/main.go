@@ -20,29 +20,28 @@ func main() {
 	story.Main(story.Demo{Name: "demo", Title: "nodekeeper, on a cluster of its own", Open: open})
 }
 
-// guide lists commands to try while everything keeps running. %[1]s prepares the terminal, and %[2]s
-// is a node.
+// guide lists commands to try while everything keeps running, and look the first ones. %[1]s is a
+// node.
 const guide = `
-%[1]s
-  kubectl nodekeeper status
-  kubectl nodekeeper explain %[2]s
-  kubectl nodekeeper ui
 
 To see the objects themselves:
 
   kubectl get nodes --show-labels
   kubectl get cm -n node-metadata-transactions -L nodekeeper.dev/type --watch
   kubectl get cm -n node-metadata
-  kubectl get cm -n node-metadata %[2]s -o yaml
+  kubectl get cm -n node-metadata %[1]s -o yaml
   kubectl get lease -n node-metadata-transactions --watch
 
 To lose a node and bring it back:
 
-  kubectl label node %[2]s colour=blue
-  kubectl delete node %[2]s
-  echo '{"apiVersion":"v1","kind":"Node","metadata":{"name":"%[2]s"}}' | kubectl create -f -
-  kubectl get node %[2]s --show-labels
-`
+  kubectl label node %[1]s colour=blue
+  kubectl delete node %[1]s
+  echo '{"apiVersion":"v1","kind":"Node","metadata":{"name":"%[1]s"}}' | kubectl create -f -
+  kubectl get node %[1]s --show-labels`
+
+const look = `  kubectl nodekeeper status
+  kubectl nodekeeper explain %[1]s
+  kubectl nodekeeper ui`
 
 // demo is the cluster with nodekeeper in it, and its user.
 type demo struct {
@@ -63,7 +62,10 @@ func open(ctx context.Context, s *story.Stage) (*story.Story, error) {
 	}
 	d := &demo{Stage: s, user: &user{api: s.API, want: map[string]map[string]string{}}, see: newWitness(s.Screen)}
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx)) // the events are shown until the end
-	t := &story.Story{Steps: d.steps(), Figures: d.see.figures, Guide: fmt.Sprintf(guide, kubectl, worker1), Close: stop}
+	t := &story.Story{
+		Steps: d.steps(), Figures: d.see.figures, Close: stop,
+		Terminal: kubectl, Guide: fmt.Sprintf(guide, worker1), Look: fmt.Sprintf(look, worker1),
+	}
 	if err := d.see.start(ctx, s.Config); err != nil {
 		return t, err
 	}

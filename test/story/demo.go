@@ -20,10 +20,10 @@ import (
 const (
 	// limit ends a demo that hangs. Every wait of a step has its own deadline.
 	limit = 8 * time.Minute
-	// KeepHeading stands above the guide.
-	KeepHeading = "Everything keeps running until Ctrl-C. In another terminal:"
-	// EventsHeading stands below the guide.
-	EventsHeading = "Events from now on"
+	// KeepHeading stands above what to try while everything keeps running.
+	KeepHeading = "Everything keeps running until Ctrl-C, and new events appear below. In another terminal:"
+	// LookHeading stands above the commands to begin with, which are printed last.
+	LookHeading = "Begin with:"
 )
 
 var (
@@ -46,8 +46,9 @@ type Story struct {
 	Check func() error
 	// Figures returns lines for the end of the summary.
 	Figures func() []string
-	// Guide lists what to try while everything keeps running.
-	Guide string
+	// Terminal has the commands that another terminal needs first, Guide what to try there, and Look
+	// the commands to begin with, while everything keeps running.
+	Terminal, Guide, Look string
 	// Close ends what Open or a step has started, other than programs.
 	Close func()
 }
@@ -105,22 +106,23 @@ func (s *Stage) perform(ctx context.Context, t *Story, keep bool) error {
 	}
 	if keep {
 		s.guide(t)
-		s.Heading(EventsHeading)
 		<-ctx.Done() // Ctrl-C is no error here
 	}
 	return err
 }
 
-// guide prints what to try while everything keeps running.
+// guide prints what to try while everything keeps running. The commands to begin with come last,
+// where they stay in sight.
 func (s *Stage) guide(t *Story) {
 	s.Heading(KeepHeading)
-	s.Note(t.Guide)
+	s.Note("\n" + t.Terminal + t.Guide)
 	if s.container == "" { // docker exec finds no kill in the image
-		s.Note("To end a process:\n")
+		s.Note("\nTo end a process:\n")
 		for _, p := range s.running {
 			s.Note(fmt.Sprintf("  kill -9 %d   # %s", p.PID(), p.Identity))
 		}
 	}
+	s.Note("\n" + LookHeading + "\n\n" + t.Look)
 }
 
 // play runs the steps until one fails, or the limit has passed.

@@ -34,6 +34,13 @@ func TestAStoryIsCheckedAfterEachStep(t *testing.T) {
 	assert.Contains(t, printed.String(), "✗ ended")
 }
 
+func TestTheCommandsToBeginWithAreLast(t *testing.T) {
+	var printed bytes.Buffer
+	s := &Stage{Screen: &Screen{w: &printed}}
+	s.guide(&Story{Terminal: "  export X=1", Guide: "\n\nTo try more:\n\n  more", Look: "  first\n  second"})
+	assert.Equal(t, "\n"+KeepHeading+"\n\n  export X=1\n\nTo try more:\n\n  more\n\nTo end a process:\n\n\n"+LookHeading+"\n\n  first\n  second\n", printed.String())
+}
+
 func TestWrap(t *testing.T) {
 	long := strings.Repeat("x", 100)
 	assert.Equal(t, []string{"aa  bb", long, "c"}, Wrap([]string{"aa", "bb", long, "c"}))
