@@ -145,7 +145,7 @@ release: ## build everything of a release into dist/: VERSION=v1.2.3; PLATFORMS=
 		-homepage $(HOMEPAGE) -repository $(REPOSITORY) -registry $(REGISTRY) $(addprefix -platforms=,$(PLATFORMS)) -o $(RELEASE_DIR)
 
 .PHONY: release-check
-release-check: ## build a release for all platforms twice, in different directories and the second time without Go's build cache, and compare (an hour on two cores)
+release-check: ## build a release for all platforms twice, in different directories and the second time without Go's build cache, and compare (an hour and a half on two cores)
 	go -C hack test -count=1 -v -timeout=3h -run=TestTwoBuildsAreTheSame ./release -args -full
 
 .PHONY: publish

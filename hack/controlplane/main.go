@@ -2,7 +2,8 @@
 // and the demos (make controlplane). It downloads the archive that envtest publishes. If the
 // download fails, or on request (make controlplane CONTROLPLANE=build), it builds the programs from
 // the Go modules pinned in go.mod. With -kube, it builds them from another release of Kubernetes,
-// of those in kubernetes.sum (make controlplane KUBE=1.30).
+// of those in kubernetes.sum (make controlplane KUBE=1.30). Arguments limit it to some of the
+// programs.
 //
 // envtest.sum contains the SHA-512 of the archive for each platform, and no other archive is
 // unpacked. For other platforms, the programs are built. envtest publishes few patch releases, so
@@ -66,6 +67,9 @@ func main() {
 	onlyBuild := flag.Bool("build", false, "build the programs, and download nothing")
 	kube := flag.String("kube", "", "build the programs of this `minor` release of Kubernetes, such as 1.30")
 	flag.Parse()
+	if flag.NArg() > 0 {
+		programs = flag.Args()
+	}
 	d := download{
 		from: releases, sums: sums, platform: targetPlatform(), patience: patience, out: os.Stderr,
 	}
@@ -139,6 +143,9 @@ func buildPrograms(ctx context.Context, version, in, dir string, packages map[st
 	part := strings.Split(strings.TrimPrefix(version, "v"), ".")
 	stamp := "-ldflags=-s -w" + variable + "gitVersion=" + version + variable + "gitTreeState=clean" + variable + "gitMajor=" + part[0] + variable + "gitMinor=" + part[1]
 	for name, pkg := range packages {
+		if !slices.Contains(programs, name) {
+			continue
+		}
 		args := slices.Concat([]string{"build", "-trimpath", "-buildvcs=false", stamp, "-o", filepath.Join(dir, name)}, flags, []string{pkg})
 		if err := commandIn(ctx, in, args...).Run(); err != nil {
 			return err

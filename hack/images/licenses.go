@@ -20,6 +20,7 @@ That of Go and its standard library is at https://go.dev/LICENSE.
 // licenses returns what the image of the demo has in its directory licenses: the Apache License,
 // which is that of all of its programs, and the modules that are linked into them. The texts of
 // these modules are not in the image: the modules of downloaded programs are not on this machine.
+// A release builds all programs, and has the texts.
 func licenses(apache string, programs []string) (map[string][]byte, error) {
 	text, err := os.ReadFile(apache)
 	if err != nil {

@@ -58,7 +58,7 @@ func run(args []string, out io.Writer) error {
 		if err != nil {
 			return err
 		}
-		programs, extra = programs[:1], demoExtra(programs[1:])
+		programs, extra = programs[:1], oci.Demo(programs[1:])
 		extra.Licenses = texts
 	}
 	for _, program := range programs {
@@ -67,16 +67,6 @@ func run(args []string, out io.Writer) error {
 		}
 	}
 	return nil
-}
-
-// demoExtra is what the image of the demo has besides the demo. Its kubeconfig has a fixed path, so
-// that the kubectl in the image finds it.
-func demoExtra(programs []string) oci.Extra {
-	return oci.Extra{
-		Programs: programs,
-		Args:     []string{"-container=nodekeeper-demo"},
-		Env:      []string{"PATH=/", "HOME=/tmp", "KUBECONFIG=/tmp/kubeconfig", "KUBEBUILDER_ASSETS=/", "NODEKEEPER_BIN=/"},
-	}
 }
 
 // pack writes the image of one program into dir, and prints a line about it to out.

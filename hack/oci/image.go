@@ -1,7 +1,7 @@
 // Package oci packs built programs as container images. It needs no container daemon and no base
-// image: an image contains the program, in a release the licences of the modules linked into it,
-// and for the demo the programs that it starts, with a list of their modules. The same programs
-// give the same images, byte for byte.
+// image: an image contains the program, for the demo also the programs that it starts, and in a
+// release the licences of the modules linked into them. The same programs give the same images,
+// byte for byte.
 package oci
 
 import (
@@ -45,6 +45,16 @@ type Extra struct {
 	Programs []string
 	// Env and Args are for the program: "KEY=value", and the first arguments.
 	Env, Args []string
+}
+
+// Demo is what the image of the demo has besides the demo, which starts these programs. Its
+// kubeconfig has a fixed path, so that the kubectl in the image finds it.
+func Demo(programs []string) Extra {
+	return Extra{
+		Programs: programs,
+		Args:     []string{"-container=nodekeeper-demo"},
+		Env:      []string{"PATH=/", "HOME=/tmp", "KUBECONFIG=/tmp/kubeconfig", "KUBEBUILDER_ASSETS=/", "NODEKEEPER_BIN=/"},
+	}
 }
 
 // ports returns the ports that a service serves: metrics and probes.

@@ -9,19 +9,16 @@ import (
 	"nodekeeper.dev/hack/oci"
 )
 
-// images packs each service as one index with an image for each architecture.
+// images packs each service, and the demo, as one index with an image for each architecture.
 func (r *release) images(programs []*program) error {
 	r.digests = map[string]string{}
-	for _, service := range services {
-		name := oci.Name(service)
+	for _, first := range append([]string{demo}, services...) {
+		name := oci.Name(first)
 		var images []v1.Image
-		for _, p := range programs {
-			if p.name != service {
-				continue
-			}
-			img, err := r.image(p, name)
+		for _, t := range r.architectures {
+			img, err := r.image(content(programs, first, t), name)
 			if err != nil {
-				return fmt.Errorf("packing %s for %s: %w", p.name, p.target, err)
+				return fmt.Errorf("packing %s for %s: %w", first, t, err)
 			}
 			images = append(images, img)
 		}
@@ -33,7 +30,7 @@ func (r *release) images(programs []*program) error {
 		if err != nil {
 			return err
 		}
-		r.digests[service] = digest.String()
+		r.digests[first] = digest.String()
 		file := fmt.Sprintf("%s_%s.tar", name, r.version)
 		if err := oci.WriteIndex(filepath.Join(r.out, file), r.registry+"/"+name, r.version, index, images...); err != nil {
 			return err
@@ -43,13 +40,36 @@ func (r *release) images(programs []*program) error {
 	return nil
 }
 
-// image returns the image of a service for one architecture, and writes its bill of materials.
-func (r *release) image(p *program, name string) (v1.Image, error) {
-	texts, err := r.texts(p)
-	if err != nil {
+// content returns the programs in the image of a program for one architecture, that program first.
+func content(programs []*program, first string, t target) []*program {
+	var found []*program
+	for _, name := range contentOf(first) {
+		for _, p := range programs {
+			if p.name == name && p.target == t {
+				found = append(found, p)
+			}
+		}
+	}
+	return found
+}
+
+// image returns the image of programs for one architecture, and writes its bill of materials. The
+// first program is the one that the image runs.
+func (r *release) image(programs []*program, name string) (v1.Image, error) {
+	var extra oci.Extra
+	if len(programs) > 1 {
+		var others []string
+		for _, p := range programs[1:] {
+			others = append(others, p.path)
+		}
+		extra = oci.Demo(others)
+	}
+	var err error
+	if extra.Licenses, err = r.texts(programs...); err != nil {
 		return nil, err
 	}
-	img, err := oci.Build{Architecture: p.target.arch, Version: r.version, Revision: r.commit, Created: r.created}.Image(p.path, oci.Extra{Licenses: texts})
+	t := programs[0].target
+	img, err := oci.Build{Architecture: t.arch, Version: r.version, Revision: r.commit, Created: r.created}.Image(programs[0].path, extra)
 	if err != nil {
 		return nil, err
 	}
@@ -57,9 +77,9 @@ func (r *release) image(p *program, name string) (v1.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	bom, err := r.sbom(p, r.container(p, name, digest.String()))
+	bom, err := r.sbom(r.container(programs, name, digest.String()), programs...)
 	if err != nil {
 		return nil, err
 	}
-	return img, r.write(fmt.Sprintf("%s_%s_%s.cdx.json", name, r.version, p.target), bom)
+	return img, r.write(fmt.Sprintf("%s_%s_%s.cdx.json", name, r.version, t), bom)
 }

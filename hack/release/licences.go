@@ -12,6 +12,7 @@ import (
 	"path"
 	"path/filepath"
 	"regexp"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -66,7 +67,7 @@ type listed struct {
 	Module   *struct {
 		Path, Version, Dir string
 		Main               bool
-		Replace            *struct{ Path string }
+		Replace            *struct{ Path, Version string }
 	}
 }
 
@@ -97,7 +98,8 @@ func (l *licences) of(ctx context.Context, p *program) ([]module, error) {
 // listed returns the modules of the packages that go list reports for a program, and Go's standard
 // library, by their paths, with the texts of their licences.
 func (l *licences) listed(ctx context.Context, p *program) (map[string]*module, error) {
-	out, err := goCommand(ctx, l.root, p.target, "list", "-deps", "-json=Dir,Standard,Module", "./"+packageOf(p.name))
+	dir, pkg := p.source()
+	out, err := goCommand(ctx, filepath.Join(l.root, dir), p.target, "list", "-deps", "-json=Dir,Standard,Module", pkg)
 	if err != nil {
 		return nil, err
 	}
@@ -118,6 +120,9 @@ func (l *licences) listed(ctx context.Context, p *program) (map[string]*module, 
 		m := found[one.Module.Path]
 		if m == nil {
 			m = &module{path: one.Module.Path, version: one.Module.Version, texts: map[string][]byte{}}
+			if one.Module.Replace != nil {
+				m.version = one.Module.Replace.Version
+			}
 			found[m.path] = m
 		}
 		if err := l.collect(m, one.Dir, one.Module.Dir); err != nil {
@@ -126,18 +131,32 @@ func (l *licences) listed(ctx context.Context, p *program) (map[string]*module, 
 	}
 }
 
+// linked returns the modules of others that are linked into the program. For a program of others,
+// these include its own.
+func (p *program) linked() []*debug.Module {
+	if controlPlane[p.name] != "" {
+		return append([]*debug.Module{&p.info.Main}, p.info.Deps...)
+	}
+	return p.info.Deps
+}
+
 // checkLinked returns an error if the modules that are linked into the program are not those found.
 func (p *program) checkLinked(found map[string]*module) error {
-	for _, dep := range p.info.Deps {
+	linked := p.linked()
+	for _, dep := range linked {
+		version := dep.Version
 		if dep.Replace != nil {
-			return fmt.Errorf("%s is replaced by %s: only this machine could build this", dep.Path, dep.Replace.Path)
+			if dep.Replace.Path != dep.Path {
+				return fmt.Errorf("%s is replaced by %s: only this machine could build this", dep.Path, dep.Replace.Path)
+			}
+			version = dep.Replace.Version
 		}
-		if m := found[dep.Path]; m == nil || m.version != dep.Version {
-			return fmt.Errorf("%s %s is linked, but go list does not list it", dep.Path, dep.Version)
+		if m := found[dep.Path]; m == nil || m.version != version {
+			return fmt.Errorf("%s %s is linked, but go list does not list it", dep.Path, version)
 		}
 	}
-	if len(found) != len(p.info.Deps)+1 {
-		return fmt.Errorf("go list lists %d modules, but %d are linked", len(found)-1, len(p.info.Deps))
+	if len(found) != len(linked)+1 {
+		return fmt.Errorf("go list lists %d modules, but %d are linked", len(found)-1, len(linked))
 	}
 	return nil
 }
@@ -151,7 +170,8 @@ func (l *licences) collect(m *module, dir, top string) error {
 			return err
 		}
 		for _, entry := range entries {
-			if entry.IsDir() || !legal.MatchString(entry.Name()) || path.Ext(entry.Name()) == ".go" {
+			// LICENSE.docs is the licence of documentation, and no program contains any.
+			if ext := path.Ext(entry.Name()); entry.IsDir() || !legal.MatchString(entry.Name()) || ext == ".go" || ext == ".docs" {
 				continue
 			}
 			file := filepath.Join(dir, entry.Name())
@@ -225,16 +245,23 @@ func (l *licences) matchLocked(text []byte) []string {
 	return ids
 }
 
-// texts returns the files that accompany a program, by path: our licence, and those of its modules.
-func (r *release) texts(p *program) (map[string][]byte, error) {
+// texts returns the files that accompany programs, by path: our licence, and those of their
+// modules. The control plane can have other versions of modules than our programs.
+func (r *release) texts(programs ...*program) (map[string][]byte, error) {
 	own, err := os.ReadFile(filepath.Join(r.root, "LICENSE"))
 	if err != nil {
 		return nil, err
 	}
 	files := map[string][]byte{"licenses/LICENSE": own}
-	for _, m := range p.modules {
-		for name, text := range m.texts {
-			files[path.Join("licenses", m.path, name)] = text
+	for _, p := range programs {
+		top := "licenses"
+		if controlPlane[p.name] != "" {
+			top = path.Join(top, "controlplane")
+		}
+		for _, m := range p.modules {
+			for name, text := range m.texts {
+				files[path.Join(top, m.path, name)] = text
+			}
 		}
 	}
 	return files, nil

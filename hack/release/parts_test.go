@@ -11,6 +11,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 	"testing"
 	"time"
@@ -74,8 +75,8 @@ func contents(t *testing.T, dir string) map[string]map[string][]byte {
 		return all
 	}
 	all := map[string]map[string][]byte{}
-	for _, service := range services {
-		name := "nodekeeper-" + service + "_" + version
+	for _, first := range append([]string{demo}, services...) {
+		name := "nodekeeper-" + first + "_" + version
 		index := indexOf(t, filepath.Join(dir, name+".tar"))
 		require.NoError(t, validate.Index(index))
 		manifest, err := index.IndexManifest()
@@ -101,14 +102,17 @@ func contents(t *testing.T, dir string) map[string]map[string][]byte {
 	return all
 }
 
-// programsIn returns the program in each of them.
-func programsIn(t *testing.T, dir string) map[string][]byte {
+// programsIn returns the programs in each of them, by their names.
+func programsIn(t *testing.T, dir string) map[string]map[string][]byte {
 	t.Helper()
-	all := map[string][]byte{}
+	all := map[string]map[string][]byte{}
 	for name, files := range contents(t, dir) {
-		program, _, _ := strings.Cut(strings.TrimPrefix(name, "nodekeeper-"), "_")
-		require.Contains(t, files, program, name)
-		all[name] = files[program]
+		first, _, _ := strings.Cut(strings.TrimPrefix(name, "nodekeeper-"), "_")
+		all[name] = map[string][]byte{}
+		for _, program := range contentOf(first) {
+			require.Contains(t, files, program, name)
+			all[name][program] = files[program]
+		}
 	}
 	return all
 }
@@ -120,40 +124,65 @@ func TestEachProgramHasItsBillAndLicences(t *testing.T) {
 	dir := built(t)
 	programs := programsIn(t, dir)
 	for name, files := range contents(t, dir) {
-		info, err := buildinfo.Read(bytes.NewReader(programs[name]))
-		require.NoError(t, err)
 		bom := &cdx.BOM{}
 		require.NoError(t, cdx.NewBOMDecoder(bytes.NewReader(read(t, dir, name+".cdx.json")), cdx.BOMFileFormatJSON).Decode(bom))
 		assert.Equal(t, time.Unix(1700000000, 0).UTC().Format(time.RFC3339), bom.Metadata.Timestamp)
-		subject := *bom.Metadata.Component
-		if subject.Type == cdx.ComponentTypeContainer {
+		described := []cdx.Component{*bom.Metadata.Component}
+		if described[0].Type == cdx.ComponentTypeContainer {
 			assert.Contains(t, files, "licenses/LICENSE")
-			subject = (*subject.Components)[0]
+			described = *described[0].Components
 		} else {
 			assert.Contains(t, files, "LICENSE")
 		}
-		assert.Equal(t, sumOf(programs[name]), (*subject.Hashes)[0].Value, name)
-		billed := map[string]cdx.Component{}
+		assert.Len(t, described, len(programs[name]), name)
+		billed, linked := map[string]cdx.Component{}, map[string]bool{}
 		for _, component := range *bom.Components {
-			billed[component.Name] = component
+			billed[component.Name+"@"+component.Version] = component
 		}
-		require.Contains(t, billed, standard)
-		assert.Equal(t, info.GoVersion, billed[standard].Version)
-		assert.Len(t, billed, len(info.Deps)+1, name)
-		for _, dep := range info.Deps {
-			assert.Equal(t, dep.Version, billed[dep.Path].Version, "%s in %s", dep.Path, name)
-			if assert.NotNil(t, billed[dep.Path].Licenses, dep.Path) {
-				assert.NotEmpty(t, *billed[dep.Path].Licenses, dep.Path)
+		for _, one := range described {
+			content := programs[name][one.Name]
+			require.NotEmpty(t, content, "%s in %s", one.Name, name)
+			assert.Equal(t, sumOf(content), (*one.Hashes)[0].Value, name)
+			for _, dep := range linkedIn(t, one.Name, content) {
+				module := dep.Path + "@" + dep.Version
+				linked[module] = true
+				if assert.NotNil(t, billed[module].Licenses, "%s in %s", module, name) {
+					assert.NotEmpty(t, *billed[module].Licenses, module)
+				}
+				assert.True(t, hasText(files, one.Name, dep.Path), "%s has no licence of %s", name, dep.Path)
 			}
-			assert.True(t, hasText(files, dep.Path), "%s has no licence of %s", name, dep.Path)
 		}
-		assert.True(t, hasText(files, standard), "%s has no licence of Go", name)
+		assert.Len(t, *bom.Components, len(linked), name)
+		assert.Len(t, billed, len(linked), name)
 	}
 }
 
-func hasText(files map[string][]byte, module string) bool {
+// linkedIn returns the modules that are linked into a program, with Go's standard library, by its
+// build information.
+func linkedIn(t *testing.T, name string, program []byte) []debug.Module {
+	t.Helper()
+	info, err := buildinfo.Read(bytes.NewReader(program))
+	require.NoError(t, err)
+	linked := []debug.Module{{Path: standard, Version: info.GoVersion}}
+	if controlPlane[name] != "" {
+		linked = append(linked, info.Main)
+	}
+	for _, dep := range info.Deps {
+		if dep.Replace != nil {
+			dep = dep.Replace
+		}
+		linked = append(linked, *dep)
+	}
+	return linked
+}
+
+func hasText(files map[string][]byte, program, module string) bool {
+	top := "licenses"
+	if controlPlane[program] != "" {
+		top = "licenses/controlplane"
+	}
 	for name, text := range files {
-		if strings.HasPrefix(name, path.Join("licenses", module)+"/") && len(text) > 100 {
+		if strings.HasPrefix(name, path.Join(top, module)+"/") && len(text) > 100 {
 			return true
 		}
 	}
@@ -296,7 +325,7 @@ func TestALicenceThatIsMissingUnknownOrForeignFails(t *testing.T) {
 // module, and no others.
 func TestTextsOfDirectoriesInUseAreCollected(t *testing.T) {
 	top := t.TempDir()
-	for _, name := range []string{"LICENSE", "NOTICE.txt", "license.go", "main.go", "used/COPYING", "used/deep/LICENSE-MIT", "unused/LICENSE", "../LICENSE"} {
+	for _, name := range []string{"LICENSE", "NOTICE.txt", "LICENSE.docs", "license.go", "main.go", "used/COPYING", "used/deep/LICENSE-MIT", "unused/LICENSE", "../LICENSE"} {
 		file := filepath.Join(top, "module", name)
 		require.NoError(t, os.MkdirAll(filepath.Dir(file), 0o700))
 		require.NoError(t, os.WriteFile(file, []byte(name), 0o600))
@@ -311,4 +340,15 @@ func TestTextsOfDirectoriesInUseAreCollected(t *testing.T) {
 	assert.Equal(t, map[string]string{
 		"LICENSE": "LICENSE", "NOTICE.txt": "NOTICE.txt", "used/COPYING": "used/COPYING", "used/deep/LICENSE-MIT": "used/deep/LICENSE-MIT",
 	}, names)
+}
+
+// TestABillHasEachVersionOfAModuleOnce checks that it has the licences of the packages that any of
+// the programs uses.
+func TestABillHasEachVersionOfAModuleOnce(t *testing.T) {
+	one := &program{modules: []module{{path: "a", version: "v1", ids: []string{"MIT"}}, {path: "b", version: "v1", ids: []string{"MIT"}}}}
+	another := &program{modules: []module{{path: "a", version: "v1", ids: []string{"Apache-2.0", "MIT"}}, {path: "b", version: "v2", ids: []string{"ISC"}}}}
+	assert.Equal(t, []module{
+		{path: "a", version: "v1", ids: []string{"Apache-2.0", "MIT"}}, {path: "b", version: "v1", ids: []string{"MIT"}}, {path: "b", version: "v2", ids: []string{"ISC"}},
+	}, modulesOf([]*program{one, another}))
+	assert.Equal(t, []string{"MIT"}, one.modules[0].ids)
 }

@@ -47,7 +47,7 @@ func (r *release) archivesOf(plugin, krewFile string, programs []*program) error
 		if err := r.write(name, content); err != nil {
 			return err
 		}
-		bom, err := r.sbom(p, r.component(p))
+		bom, err := r.sbom(r.component(p), p)
 		if err != nil {
 			return err
 		}

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -40,9 +41,31 @@ var services = []string{"watcher", "processor", "webhook", "ui", "sharder", "pla
 // plugins maps the kubectl plugins to the names of their Krew manifests.
 var plugins = map[string]string{"kubectl-nodekeeper": "krew.yaml", "kubectl-rings": "krew-rings.yaml"}
 
-// packageOf returns the package of a program, relative to the root of the sources.
+// demo is the program of the image that needs no cluster, which has the programs that it starts, too.
+const demo = "demo"
+
+// controlPlane maps the programs of others in the image of the demo to their packages in the module
+// controlPlaneModule.
+var controlPlane = map[string]string{
+	"etcd": "go.etcd.io/etcd/server/v3", "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver", "kubectl": "k8s.io/kubernetes/cmd/kubectl",
+}
+
+// controlPlaneModule is the directory of the module that pins and builds the control plane.
+const controlPlaneModule = "hack/controlplane"
+
+// contentOf returns the programs in the image of a program, that program first.
+func contentOf(program string) []string {
+	if program != demo {
+		return []string{program}
+	}
+	return append([]string{demo, "watcher", "processor", "kubectl-nodekeeper"}, slices.Sorted(maps.Keys(controlPlane))...)
+}
+
+// packageOf returns the package of a program of ours, relative to the root of the sources.
 func packageOf(program string) string {
 	switch program {
+	case demo:
+		return "test/demo"
 	case "sharder", "kubectl-rings":
 		return "sharding/cmd/" + program
 	case "placement":
@@ -90,8 +113,8 @@ func (r *release) programs(ctx context.Context) ([]*program, error) {
 	var all []*program
 	for _, t := range r.targets() {
 		var ofTarget []*program
-		for _, name := range services {
-			if slices.Contains(r.architectures, t) {
+		if slices.Contains(r.architectures, t) {
+			for _, name := range append([]string{demo}, services...) {
 				ofTarget = append(ofTarget, &program{name: name, target: t})
 			}
 		}
@@ -104,6 +127,13 @@ func (r *release) programs(ctx context.Context) ([]*program, error) {
 			return nil, fmt.Errorf("building for %s: %w", t, err)
 		}
 		all = append(all, ofTarget...)
+		if slices.Contains(r.architectures, t) {
+			foreign, err := r.compileControlPlane(ctx, t)
+			if err != nil {
+				return nil, fmt.Errorf("building the control plane for %s: %w", t, err)
+			}
+			all = append(all, foreign...)
+		}
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(2) // go list uses a core
