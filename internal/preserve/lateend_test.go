@@ -42,3 +42,25 @@ func TestEndOfALateMachineIsIdentified(t *testing.T) {
 		})
 	}
 }
+
+// The webhook has restored u2, and no processor ran. A watcher has recorded that u2 came without
+// pool, which agents of the former machine had set, or with a copy of it. Then a person set or
+// removed it.
+func TestEndKnowsHowTheNodeCame(t *testing.T) {
+	r := record.Record{
+		Node: "node-1", Labels: set{"rack": "r1", "pool": "a"}, Machine: "pool", Revision: revision.MustParse("5"), Source: "u1", Ended: true,
+	}
+	of := func(typ txn.Type, rv string, own set) txn.Transaction {
+		return txn.Transaction{Type: typ, Node: "node-1", UID: "u2", Revision: revision.MustParse(rv), Labels: own, Marker: "5", FoundsRecord: typ == txn.Added}
+	}
+	with, without := set{"rack": "r1", "pool": "a"}, set{"rack": "r1"}
+	for name, states := range map[string][2]set{"set": {without, with}, "removed": {with, without}} {
+		t.Run(name, func(t *testing.T) {
+			waiting := []txn.Transaction{of(txn.Added, "10", states[0]), of(txn.Updated, "12", states[1])}
+			end := of(txn.Deleted, "20", states[1])
+			end.ByProcessor = true
+			want := after(r, append(waiting, end))
+			assert.Equal(t, want, after(r, preserve.Ending(end, &r, waiting)))
+		})
+	}
+}
