@@ -48,11 +48,15 @@ func merged(t txn.Transaction, r *record.Record) txn.Transaction {
 	}
 	own := slices.DeleteFunc(slices.Clone(t.Superseded), func(earlier txn.Transaction) bool { return !addsTo(r, earlier, t) })
 	t.Superseded = nil
+	if len(own) == 0 {
+		return t
+	}
 	own = append(own, t)
 	t = own[0]
 	for _, next := range own[1:] {
 		t = Merged(t, next)
 	}
+	t.First = &own[0]
 	return t
 }
 

@@ -1,6 +1,7 @@
 package preserve
 
 import (
+	"cmp"
 	"maps"
 	"time"
 
@@ -182,7 +183,7 @@ func ownershipBefore(r record.Record, n *nodeview.Node) labels.Side {
 	if !Owned(r, n.UID, n.Marker) { // it may have labels from the webhook
 		restored.Labels, _ = divided(n.Labels, n.Admitted.Set())
 	}
-	return ownershipAfterRestore(r, restored)
+	return ownershipAfterRestore(r, restored, restored)
 }
 
 // captured returns the record of the labels in t, which replaces r, nil if none exists. It has no
@@ -196,7 +197,7 @@ func captured(t txn.Transaction, r *record.Record, n *nodeview.Node, policy labe
 	case isSourceOrRestored(*r, t.UID):
 		before = unignored(*r, policy)
 	default:
-		before = ownershipAfterRestore(*r, sideOf(t))
+		before = ownershipAfterRestore(*r, sideOf(*cmp.Or(t.First, &t)), sideOf(t))
 	}
 	setOwnership(&next, mergeOwnership(before, sideOf(t), t.Withdrawn))
 	if r != nil {
@@ -208,11 +209,13 @@ func captured(t txn.Transaction, r *record.Record, n *nodeview.Node, policy labe
 }
 
 // ownershipAfterRestore returns what is known of the ownership of an incarnation that was restored
-// from a record, when first is the first state of it that is saved. The former machine owns
-// nothing, except what was copied. A restored key whose setter was unknown stays unclear, as in
-// [notedSince].
-func ownershipAfterRestore(r record.Record, first labels.Side) labels.Side {
-	copied, unclear := copies(r, first), Saved(r).Unclear.Same(r.Labels, first.Labels)
-	attributed, _ := divided(first.Labels, copied.Union(unclear).Set())
+// from a record: came is the first known state of it, and first the first one that is saved. The
+// former machine owns nothing, except what was copied. A restored key whose setter was unknown stays
+// unclear, as in [notedSince].
+func ownershipAfterRestore(r record.Record, came, first labels.Side) labels.Side {
+	copied, unclear := copies(r, came), Saved(r).Unclear.Same(r.Labels, first.Labels)
+	attributed, _ := divided(first.Labels, unclear.Set())
+	ofFormer, _ := divided(came.Labels, copied.Set())
+	maps.Copy(attributed, ofFormer)
 	return labels.Side{Labels: attributed, Machine: copied, Copied: copied, Unclear: unclear, Overruled: r.Overruled}
 }

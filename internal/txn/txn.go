@@ -79,6 +79,9 @@ type Transaction struct {
 	// Superseded are the waiting transactions of the incarnation, oldest first, in an end that a
 	// processor has seen itself, see package preserve. It is not stored.
 	Superseded []Transaction
+	// First is the first of these that the record does not include, see package preserve. It is not
+	// stored.
+	First *Transaction
 	// Latest is the latest state of the incarnation in the queue if it is another one, see package
 	// preserve. It is not stored.
 	Latest *Transaction
