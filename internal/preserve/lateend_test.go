@@ -64,3 +64,28 @@ func TestEndKnowsHowTheNodeCame(t *testing.T) {
 		})
 	}
 }
+
+// The datastore was replaced while a withdrawal by the agents of u1 waited. The plan of the end
+// first renews the record, which then still lacks the withdrawal.
+func TestEndAfterAnEarlierHistoryKnowsWhatAgentsHaveWithdrawn(t *testing.T) {
+	kept := set{"rack": "r1"}
+	saved := &record.Record{
+		Node: "node-1", Labels: set{"rack": "r1", "pool": "a"}, Machine: "pool", Revision: revision.MustParse("1000"), Source: "u1",
+	}
+	withdrawn := txn.Transaction{
+		Type: txn.Updated, Node: "node-1", UID: "u1", Revision: revision.MustParse("1001"), Labels: kept, Withdrawn: "pool", Ahead: true,
+	}
+	end := txn.Transaction{Type: txn.Deleted, Node: "node-1", UID: "u1", Revision: revision.MustParse("12"), Labels: kept, ByProcessor: true}
+	for name, n := range map[string]*nodeview.Node{
+		"the node is gone":   nil,
+		"the node is let go": {UID: "u1", Revision: end.Revision, Labels: kept},
+	} {
+		t.Run(name, func(t *testing.T) {
+			queue := preserve.Ending(end, saved, []txn.Transaction{withdrawn})
+			steps := preserve.PlanAt(revision.MustParse("20"), queue, saved, n, labels.Policy{Mode: labels.Replace})
+			require.Len(t, steps, 1)
+			assert.Equal(t, kept, steps[0].Record.Labels)
+			assert.Empty(t, steps[0].Record.Overruled, "no person has removed pool")
+		})
+	}
+}
