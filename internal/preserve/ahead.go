@@ -42,8 +42,17 @@ func At(now revision.Revision, policy labels.Policy, decide DecideFunc) DecideFu
 		isPresent := !isEarlier || t.Type == txn.Added && n != nil && n.UID == t.UID
 		switch {
 		case Ahead(r, now) && isPresent:
-			d := save(renewed(t, *r, n, now, policy), "the record was of an earlier history")
-			d.Again, d.Renews = true, true
+			isEnd := t.Superseded != nil
+			t = merged(t, r) // the renewed record shows none of these
+			next := renewed(t, *r, n, now, policy)
+			d := save(next, "the record was of an earlier history")
+			d.Again = true
+			if isEnd {
+				if end := decide(t, &next, n); end.Action == Save {
+					d = end
+				}
+			}
+			d.Renews = true
 			return d
 		case r == nil || Ahead(r, now) || !isEarlier:
 		case t.Type == txn.Added:
@@ -81,7 +90,10 @@ func renewed(t txn.Transaction, r record.Record, n *nodeview.Node, now revision.
 			Type: txn.Updated, Node: r.Node, UID: n.UID, Revision: n.Revision, Labels: n.Labels, Machine: n.Machine, Unclear: n.Unclear, Marker: n.Marker, Owners: n.Owners,
 			ByProcessor: true,
 		}
-		current.Overruled = removedPreserved(current, r, policy)
+		if t.UID == n.UID && t.ByProcessor {
+			current = Merged(t, current) // with what its end supersedes
+		}
+		current.Overruled = current.Overruled.Union(removedPreserved(current, r, policy))
 		return captured(current, &r, n, policy)
 	}
 	last := record.Restoration{UID: cmp.Or(r.Restored.UID, r.Source), Revision: beginning}
