@@ -87,6 +87,27 @@ func TestEndOfANodeDoesNotOvertakeAnEarlierHistory(t *testing.T) {
 	assert.Equal(t, map[string]string{"rack": "r2"}, saveEnd(t, live, live, end).Labels)
 }
 
+// The datastore was replaced while a withdrawal by the agents of u1 was in the queue.
+func TestEndOfANodeKnowsAWithdrawalOfAnEarlierHistory(t *testing.T) {
+	const node = "node-1"
+	kept := map[string]string{"rack": "r1"}
+	saved := record.Record{
+		Node: node, Labels: map[string]string{"pool": "a", "rack": "r1"}, Machine: "pool", Revision: revision.MustParse("1000"), Source: "u1",
+	}
+	withdrawn := txn.Transaction{Type: txn.Updated, Node: node, UID: "u1", Revision: revision.MustParse("1001"), Labels: kept, Withdrawn: "pool"}
+	end := txn.Transaction{Type: txn.Deleted, Node: node, UID: "u1", Revision: revision.MustParse("12"), Labels: kept}
+	stored := faults.Fake().WithObjects(saved.ConfigMap("records"), withdrawn.ConfigMap("queue")).Build()
+	live := interceptor.NewClient(stored, interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
+		err := c.List(ctx, list, opts...)
+		list.SetResourceVersion("20")
+		return err
+	}})
+	last := saveEnd(t, live, live, end)
+	assert.Equal(t, kept, last.Labels)
+	assert.Empty(t, last.Overruled, "no person has removed pool")
+	assert.Equal(t, end.Revision, last.Revision)
+}
+
 // A user has removed a label of the agents. Before a processor applies that, the node is deleted.
 func TestEndOfANodeForgetsNoRemovalThatWaitsInTheQueue(t *testing.T) {
 	const node = "node-1"
