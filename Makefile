@@ -215,6 +215,25 @@ e2e: $(PROGRAMS_TARGET) $(if $(E2E_KUBECONFIG),,controlplane) ## run the tests o
 	go list $(packages) | { grep -E '$(E2E_CHOSEN)' $(unraced) || true; } | { grep -v '/test/bench$$' || true; } | $(RUN_E2E)
 	go list $(packages) | { grep -E '$(E2E_CHOSEN)' || true; } | { grep '/test/bench$$' || true; } | $(RUN_E2E)
 
+# The packages whose tests talk to an API server, and the test of each product's chart that does. Benchmarks and the robustness suite,
+# which test nodekeeper and not the API server, are left out.
+ON_API_SERVER = go list -test -f '{{if .ForTest}}{{.ForTest}} {{join .Deps " "}} {{end}}' $(1) | \
+	awk -v with=$(MODULE)/test/controlplane '$$1 != with && index($$0, " " with " ") {print $$1}' | grep -vE '/test/(bench|robustness)$$' | sort -u
+CHART_TEST_keeper := TestTheLifeOfARelease
+CHART_TEST_sharding := TestTheLifeOfASharder
+CHART_TEST_placement := TestTheLifeOfAPlacement
+# Results that were stored just before do not make the commit another one.
+TESTED = $(COMMIT)$$(git status --porcelain -- ':!docs/reference/compatibility.*' | sed '1!d; s/.*/-dirty/')
+define COMPATIBILITY
+packages=$$($(call ON_API_SERVER,$(PACKAGES_$(1)))); \
+	{ xargs $(GO_TEST) -count=1 -json <<<"$$packages"; go -C test/helm test -count=1 -json -run='^$(CHART_TEST_$(1))$$' .; } | tee bin/compatibility-$(1).json | \
+	bin/hack/compatibility -product=$(1) -kubernetes="$$($(KUBEBUILDER_ASSETS)/kube-apiserver --version)" -commit="$(TESTED)" || failed="$$failed $(1)";
+endef
+.PHONY: compatibility
+compatibility: build controlplane ## run the tests that talk to an API server on Kubernetes KUBE, and store the results in docs/reference/compatibility.json and its page; PRODUCT as for test
+	go -C hack build -o $(CURDIR)/bin/hack/ ./compatibility
+	@failed=; $(foreach product,$(filter-out repository,$(PRODUCT)),$(call COMPATIBILITY,$(product))) [ -z "$$failed" ]
+
 # The directory of the scripts that make a small real cluster.
 REALCLUSTER ?= ../shared/realcluster
 .PHONY: cluster-test
@@ -350,7 +369,7 @@ CRDS := sharding/deploy/crd
 # $(1) and $(2): where the deep copies and the CRDs go.
 generate = $(TOOL) controller-gen paths=./$(API) object output:object:dir=$(1) crd output:crd:dir=$(2)
 .PHONY: generate
-generate: ## make what is generated: deep copies and CRDs, the runbook_urls of the alerts, what the chart copies, docs/cli, and what the pages of reference have from the code
+generate: ## make what is generated: deep copies and CRDs, the runbook_urls of the alerts, what the chart copies, docs/cli, the tables of results, and what the pages of reference have from the code
 	$(call generate,$(API),$(CRDS))
 	sed -E -i 's|(runbook_url: ).*(/docs/[^ ]*)$$|\1$(HOMEPAGE)\2|' deploy/monitoring/rules.yaml
 	sed -E -i 's|(runbook_url: ).*(/sharding/docs/[^ ]*)$$|\1$(HOMEPAGE)\2|' sharding/deploy/monitoring/rules.yaml
@@ -362,15 +381,17 @@ generate: ## make what is generated: deep copies and CRDs, the runbook_urls of t
 	@$(MAKE) --no-print-directory build controlplane
 	cd test/helm && go test -count=1 -run=^TestReferenceHas . -args -update-reference
 	$(call hack,clidocs)
+	$(call hack,compatibility)
 	go test -count=1 ./internal/reasons ./sharding/internal/ring ./sharding/internal/assignment ./sharding/internal/webhook ./sharding/test/pages ./test/reference ./test/programs ./test/deploy ./sharding/test/deploy ./placement/test/controller \
 		-run='^TestReferenceHas|^TestMetricsOfThePrograms$$' -args -update-reference
 
 # make test and make e2e check the rest of what make generate makes.
 .PHONY: generate-check
-generate-check: ## check that deep copies, CRDs, docs/cli, and each go.mod and go.sum are fresh
+generate-check: ## check that deep copies, CRDs, docs/cli, the results on each Kubernetes, and each go.mod and go.sum are fresh
 	@new=$$(mktemp -d) && trap 'rm -r "$$new"' EXIT && $(call generate,$$new,$$new/crd) && \
 		diff $(API)/zz_generated.deepcopy.go $$new/zz_generated.deepcopy.go && diff -r -x kustomization.yaml $(CRDS) $$new/crd
 	$(call hack,clidocs) -check
+	$(call hack,compatibility) -check
 	@$(call each,$(MODULES),go mod tidy -diff)
 
 CHECKS := lint prose site-check generate-check monitoring browser-test
