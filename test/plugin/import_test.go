@@ -101,8 +101,9 @@ func TestImportRefusesWhatIsNoRecord(t *testing.T) {
 	e := newEnv(t)
 	const good = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: node-1}\ndata: {labels_restored: \"5\", rack: r1}\n"
 	for content, message := range map[string]string{
-		"":     "there is no record in it",
-		"a: [": "document 1",
+		"":           "there is no record in it",
+		"foo: bar\n": "error: reading -: document 1: it has no apiVersion or no kind, so it is not a record: import the output of kubectl nodekeeper export\n",
+		"a: [":       "document 1",
 		"kind: Pod\napiVersion: v1\nmetadata: {name: a}\n": "is not a record",
 		good + "---\n" + good:                              `document 2: node "node-1" is there twice`,
 		strings.Replace(good, `"5"`, `"x"`, 1):             "not a resourceVersion",
@@ -112,6 +113,7 @@ func TestImportRefusesWhatIsNoRecord(t *testing.T) {
 		r := e.runWith(content, "import", "-")
 		assert.Equal(t, 1, r.code, content)
 		assert.Contains(t, r.stderr, message)
+		assert.NotContains(t, r.stderr, "<nil>")
 	}
 	assert.Contains(t, e.fails("import", "/none"), "/none")
 	assert.Empty(t, e.must("export"), "nothing is stored")
