@@ -64,8 +64,8 @@ type outcome struct {
 	action, reason string
 }
 
-// said matches a line that a test has logged.
-var said = regexp.MustCompile(`^\s+\S+\.go:\d+: (.*)\n`)
+// logged matches a line that a test has logged.
+var logged = regexp.MustCompile(`^\s+\S+\.go:\d+: (.*)\n`)
 
 // read counts the tests in the output of go test -json.
 func (r *result) read(in io.Reader) error {
@@ -101,7 +101,7 @@ func (o *outcome) add(e event) {
 	case "pass", "fail", "skip":
 		o.action = e.Action
 	case "output":
-		if found := said.FindStringSubmatch(e.Output); found != nil {
+		if found := logged.FindStringSubmatch(e.Output); found != nil {
 			o.reason = found[1] // the last line before a test is skipped
 		}
 	}
