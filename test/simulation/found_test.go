@@ -22,7 +22,7 @@ var found = schedules.Recorded{
 	"save: the same labels of the source, seen later, are dropped":                 17_263,
 	"save: the same labels of the source, seen later, move the version on":         73_882,
 	"save: what was before a restore counts, unnoted":                              1_049_268,
-	"trust: a label that was set since does not count":                             16_958,
+	"trust: a label that was set since does not count":                             25_071,
 	"trust: putting back undoes edits":                                             31_037,
 	"trust: there is no recheck":                                                   69_673,
 	"trust: what is withheld is forgotten with the next save":                      80_199,
