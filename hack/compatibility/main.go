@@ -26,13 +26,13 @@ var (
 )
 
 func main() {
-	if err := run(os.Args[1:], os.Stdin, time.Now()); err != nil {
+	if err := run(os.Args[1:], os.Stdin, os.Stdout, time.Now()); err != nil {
 		_, _ = fmt.Fprintln(os.Stderr, "compatibility:", err)
 		os.Exit(1)
 	}
 }
 
-func run(args []string, in io.Reader, now time.Time) error {
+func run(args []string, in io.Reader, out io.Writer, now time.Time) error {
 	var of result
 	flags := flag.NewFlagSet("compatibility", flag.ContinueOnError)
 	flags.StringVar(&of.Product, "product", "", "read the output of go test -json as the result of this product")
@@ -59,7 +59,7 @@ func run(args []string, in io.Reader, now time.Time) error {
 		if len(of.Failed) > 0 {
 			failed = fmt.Errorf("failed on Kubernetes %s:\n%s", of.Kubernetes, strings.Join(of.Failed, "\n"))
 		}
-		fmt.Printf("%s on Kubernetes %s: %s\n", of.Product, of.Kubernetes, of)
+		_, _ = fmt.Fprintf(out, "%s on Kubernetes %s: %s\n", of.Product, of.Kubernetes, of)
 	}
 	return errors.Join(failed, updatePage(results, *isChecking))
 }
