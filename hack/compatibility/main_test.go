@@ -118,7 +118,7 @@ func TestPageHasTheResults(t *testing.T) {
 		return run([]string{"-product=" + product, "-kubernetes=Kubernetes v1.30.14", "-commit=fedcba9876543210-dirty"}, bytes.NewReader(output), io.Discard, now)
 	}
 	require.ErrorContains(t, store("placement", failing), "failed on Kubernetes 1.30.14:\nexample.com/m/b ")
-	assert.Contains(t, read(t, page), "Failed on 1.30.14: `example.com/m/b TestParent/fails`\n")
+	assert.Contains(t, read(t, page), "\nFailed on 1.30.14:\n\n- `example.com/m/b TestFailsAfterItsSubtests`\n- `example.com/m/b TestParent/fails`\n")
 	require.NoError(t, store("placement", passing))
 	require.NoError(t, store("keeper", passing))
 	assert.Equal(t, strings.ReplaceAll(`# Page

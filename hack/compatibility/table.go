@@ -50,8 +50,11 @@ func tables(releases []string, results []result) string {
 		text.WriteString(" " + strings.Join(slices.Compact(commits), ", ") + " |\n")
 	}
 	for _, r := range results {
-		for _, name := range r.Failed {
-			_, _ = fmt.Fprintf(&text, "\nFailed on %s: `%s`\n", r.Kubernetes, name)
+		for i, name := range r.Failed {
+			if i == 0 {
+				_, _ = fmt.Fprintf(&text, "\nFailed on %s:\n\n", r.Kubernetes)
+			}
+			_, _ = fmt.Fprintf(&text, "- `%s`\n", name)
 		}
 	}
 	text.WriteString(skips(results))
