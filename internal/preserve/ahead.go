@@ -32,7 +32,8 @@ func PlanAt(now revision.Revision, queue []txn.Transaction, r *record.Record, n 
 // At extends a decision to records and transactions of an earlier history, see [PlanAt]. Among
 // themselves these are decided as usual. Before a transaction of this history or of the live Node's
 // start, the record gets revisions of this history. After that, a transaction of an earlier one no
-// longer changes it.
+// longer changes it. An end that supersedes some is decided in the same step: a renewed record no
+// longer shows which of them it lacks.
 func At(now revision.Revision, policy labels.Policy, decide DecideFunc) DecideFunc {
 	if now.IsZero() {
 		return decide
@@ -43,7 +44,7 @@ func At(now revision.Revision, policy labels.Policy, decide DecideFunc) DecideFu
 		switch {
 		case Ahead(r, now) && isPresent:
 			isEnd := t.Superseded != nil
-			t = merged(t, r) // the renewed record shows none of these
+			t = merged(t, r) // while r still shows which of them it lacks
 			next := renewed(t, *r, n, now, policy)
 			d := save(next, "the record was of an earlier history")
 			d.Again = true
@@ -90,11 +91,12 @@ func renewed(t txn.Transaction, r record.Record, n *nodeview.Node, now revision.
 			Type: txn.Updated, Node: r.Node, UID: n.UID, Revision: n.Revision, Labels: n.Labels, Machine: n.Machine, Unclear: n.Unclear, Marker: n.Marker, Owners: n.Owners,
 			ByProcessor: true,
 		}
-		if t.UID == n.UID && t.ByProcessor {
-			current = Merged(t, current) // with what its end supersedes
+		if t.UID == n.UID && t.ByProcessor { // with what its end supersedes
+			states := append(slices.Clone(statesOf(t)), current)
+			current = Merged(t, current)
+			current.States = states
 		}
-		current.Overruled = current.Overruled.Union(removedPreserved(current, r, policy))
-		return captured(current, &r, n, policy)
+		return captured(withOverruled(current, removedPreserved(current, r, policy)), &r, n, policy)
 	}
 	last := record.Restoration{UID: cmp.Or(r.Restored.UID, r.Source), Revision: beginning}
 	switch {

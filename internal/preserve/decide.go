@@ -155,7 +155,7 @@ func decide(t txn.Transaction, r *record.Record, n *nodeview.Node, policy labels
 		r = nil
 	}
 	if r != nil {
-		t.Overruled = t.Overruled.Union(removedPreserved(t, *r, policy))
+		t = withOverruled(t, removedPreserved(t, *r, policy))
 	}
 	switch {
 	case r == nil && t.Type == txn.Added && !t.FoundsRecord:
@@ -197,7 +197,7 @@ func decideSave(t txn.Transaction, r record.Record, n *nodeview.Node, policy lab
 		// stays, because a restore from it may be under way: another watcher may have recorded the
 		// next incarnation before this event.
 		later := noted(r, t.UID, t.Revision)
-		setOwnership(&later, mergeOwnership(unignored(r, policy), sideOf(t), t.Withdrawn))
+		setOwnership(&later, ownershipAfter(unignored(r, policy), t))
 		later.Withheld = withheldAfter(t, r)
 		setEnd(&later, t)
 		setOwners(&later, t.Owners, &r)

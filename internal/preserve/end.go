@@ -3,6 +3,7 @@ package preserve
 import (
 	"slices"
 
+	"nodekeeper.dev/internal/labels"
 	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/txn"
 )
@@ -56,7 +57,27 @@ func merged(t txn.Transaction, r *record.Record) txn.Transaction {
 	for _, next := range own[1:] {
 		t = Merged(t, next)
 	}
-	t.First = &own[0]
+	t.States = own
+	return t
+}
+
+// statesOf returns the states of an incarnation that a transaction stands for, oldest first. The
+// last one is the transaction's own.
+func statesOf(t txn.Transaction) []txn.Transaction {
+	if len(t.States) == 0 {
+		return []txn.Transaction{t}
+	}
+	return t.States
+}
+
+// withOverruled returns a transaction in which users have overruled further keys.
+func withOverruled(t txn.Transaction, keys labels.Keys) txn.Transaction {
+	t.Overruled = t.Overruled.Union(keys)
+	if len(t.States) > 0 {
+		t.States = slices.Clone(t.States)
+		last := &t.States[len(t.States)-1]
+		last.Overruled = last.Overruled.Union(keys)
+	}
 	return t
 }
 

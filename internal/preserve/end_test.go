@@ -84,14 +84,14 @@ func TestEnding(t *testing.T) {
 			want := tc.end
 			want.Overruled, want.Withdrawn = tc.overruled, tc.withdrawn
 			got := preserve.MergedEnd(all[last], tc.record)
-			got.First = nil // see TestEndKnowsHowTheNodeCame
+			got.States = nil // see TestEndEqualsTheQueueOfARestoredNode
 			assert.Equal(t, want, got)
 		})
 	}
 }
 
-// A write of the end can conflict, and the record is another one then. A label that the agents of
-// u2 may have set was the former machine's, and a person set it again while u2 was being deleted.
+// A write of the end can conflict, and the record is another one then. In this one the agents have
+// taken pool over since the addition. A person then set it again, while u2 was being deleted.
 func TestEndIsMergedForTheRecordThatItChanges(t *testing.T) {
 	of := func(typ txn.Type, rv string, unclear labels.Keys) txn.Transaction {
 		return txn.Transaction{Type: typ, Node: "node-1", UID: "u2", Revision: revision.MustParse(rv), Labels: set{"pool": "a"}, Unclear: unclear}

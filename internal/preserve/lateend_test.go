@@ -1,6 +1,8 @@
 package preserve_test
 
 import (
+	"math/rand/v2"
+	"strconv"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -44,25 +46,91 @@ func TestEndOfALateMachineIsIdentified(t *testing.T) {
 }
 
 // The webhook has restored u2, and no processor ran. A watcher has recorded that u2 came without
-// pool, which agents of the former machine had set, or with a copy of it. Then a person set or
-// removed it.
+// pool, which agents of the former machine had set, or with a copy of it. Then a person set, changed
+// or removed it.
 func TestEndKnowsHowTheNodeCame(t *testing.T) {
 	r := record.Record{
 		Node: "node-1", Labels: set{"rack": "r1", "pool": "a"}, Machine: "pool", Revision: revision.MustParse("5"), Source: "u1", Ended: true,
 	}
-	of := func(typ txn.Type, rv string, own set) txn.Transaction {
-		return txn.Transaction{Type: typ, Node: "node-1", UID: "u2", Revision: revision.MustParse(rv), Labels: own, Marker: "5", FoundsRecord: typ == txn.Added}
-	}
-	with, without := set{"rack": "r1", "pool": "a"}, set{"rack": "r1"}
-	for name, states := range map[string][2]set{"set": {without, with}, "removed": {with, without}} {
+	with, without, other := set{"rack": "r1", "pool": "a"}, set{"rack": "r1"}, set{"rack": "r1", "pool": "b"}
+	for name, states := range map[string][]set{
+		"set": {without, with}, "removed": {with, without}, "changed and changed back": {with, other, with}, "removed and set": {with, without, with},
+	} {
 		t.Run(name, func(t *testing.T) {
-			waiting := []txn.Transaction{of(txn.Added, "10", states[0]), of(txn.Updated, "12", states[1])}
-			end := of(txn.Deleted, "20", states[1])
+			var waiting []txn.Transaction
+			for at, own := range states {
+				waiting = append(waiting, stateOfU2(txn.Updated, 10+at, own))
+			}
+			waiting[0].Type, waiting[0].FoundsRecord = txn.Added, true
+			end := stateOfU2(txn.Deleted, 20, states[len(states)-1])
 			end.ByProcessor = true
 			want := after(r, append(waiting, end))
+			assert.Empty(t, want.Machine, "it is a person's")
 			assert.Equal(t, want, after(r, preserve.Ending(end, &r, waiting)))
 		})
 	}
+}
+
+// stateOfU2 returns a transaction of u2, which was restored from the record of revision 5.
+func stateOfU2(typ txn.Type, at int, own set) txn.Transaction {
+	return txn.Transaction{Type: typ, Node: "node-1", UID: "u2", Revision: revision.MustParse(strconv.Itoa(at)), Labels: own, Marker: "5"}
+}
+
+// TestEndEqualsTheQueueOfARestoredNode: the end of an incarnation whose restore is not noted leaves
+// the record that its pending transactions would leave in order, whoever sets and removes a label.
+func TestEndEqualsTheQueueOfARestoredNode(t *testing.T) {
+	for seed := range uint64(3000) {
+		choices := rand.New(rand.NewPCG(seed, 0))
+		r := record.Record{Node: "node-1", Labels: set{}, Revision: revision.MustParse("5"), Source: "u1", Ended: true}
+		side := drawn(choices)
+		r.Labels, r.Machine, r.Unclear, r.Overruled = side.Labels, side.Machine, side.Unclear, side.Overruled
+		queue := []txn.Transaction{}
+		for at := range 2 + choices.IntN(3) {
+			state := stateOfU2(txn.Updated, 10+at, nil)
+			side := drawn(choices)
+			state.Labels, state.Machine, state.Unclear = side.Labels, side.Machine, side.Unclear
+			if at > 0 {
+				if _, isThere := state.Labels["pool"]; !isThere && choices.IntN(2) == 0 {
+					state.Withdrawn = queue[at-1].Machine
+				}
+			}
+			queue = append(queue, state)
+		}
+		end := &queue[len(queue)-1]
+		queue[0].Type, queue[0].FoundsRecord = txn.Added, true
+		end.Type, end.ByProcessor, end.Withdrawn = txn.Deleted, true, ""
+		want := after(r, queue)
+		require.Equal(t, want, after(r, preserve.Ending(*end, &r, queue[:len(queue)-1])), "seed %d: %+v, %+v", seed, r, queue)
+	}
+}
+
+// drawn returns a value of pool, or none, and whose it is.
+func drawn(choices *rand.Rand) labels.Side {
+	side := labels.Side{Labels: set{}}
+	if value := choices.IntN(3); value > 0 {
+		side.Labels["pool"] = strconv.Itoa(value)
+		switch choices.IntN(3) {
+		case 0:
+			side.Machine = "pool"
+		case 1:
+			side.Unclear = "pool"
+		}
+	} else if choices.IntN(2) == 0 {
+		side.Overruled = "pool"
+	}
+	return side
+}
+
+// It is unknown who had set pool. A person changed it and set it back, which shows in the queue only.
+func TestEndKnowsThatALabelWasSetBack(t *testing.T) {
+	r := record.Record{
+		Node: "node-1", Labels: set{"pool": "a"}, Unclear: "pool", Revision: revision.MustParse("5"), Source: "u1",
+	}
+	changed := txn.Transaction{Type: txn.Updated, Node: "node-1", UID: "u1", Revision: revision.MustParse("10"), Labels: set{"pool": "b"}}
+	end := txn.Transaction{Type: txn.Deleted, Node: "node-1", UID: "u1", Revision: revision.MustParse("20"), Labels: set{"pool": "a"}, ByProcessor: true}
+	want := after(r, []txn.Transaction{changed, end})
+	assert.Empty(t, want.Unclear)
+	assert.Equal(t, want, after(r, preserve.Ending(end, &r, []txn.Transaction{changed})))
 }
 
 // The datastore was replaced while a withdrawal by the agents of u1 waited. The plan of the end
@@ -86,6 +154,35 @@ func TestEndAfterAnEarlierHistoryKnowsWhatAgentsHaveWithdrawn(t *testing.T) {
 			require.Len(t, steps, 1)
 			assert.Equal(t, kept, steps[0].Record.Labels)
 			assert.Empty(t, steps[0].Record.Overruled, "no person has removed pool")
+		})
+	}
+}
+
+// The webhook has restored u2 before the datastore was replaced. A person set pool, which agents of
+// the former machine had set, or removed a copy of it, and a processor lets u2 go.
+func TestEndAfterAnEarlierHistoryKnowsHowTheNodeCame(t *testing.T) {
+	r := record.Record{
+		Node: "node-1", Labels: set{"rack": "r1", "pool": "a"}, Machine: "pool", Revision: revision.MustParse("1000"), Source: "u1", Ended: true,
+	}
+	with, without := set{"rack": "r1", "pool": "a"}, set{"rack": "r1"}
+	for name, tc := range map[string]struct {
+		came, last set
+		overruled  labels.Keys
+	}{
+		"set":     {without, with, ""},
+		"removed": {with, without, "pool"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			added, changed, end := stateOfU2(txn.Added, 10, tc.came), stateOfU2(txn.Updated, 12, tc.last), stateOfU2(txn.Deleted, 14, tc.last)
+			added.Marker, changed.Marker, end.Marker, end.ByProcessor = "1000", "1000", "1000", true
+			n := &nodeview.Node{UID: "u2", Revision: end.Revision, Labels: tc.last, Marker: "1000"}
+			queue := preserve.Ending(end, &r, []txn.Transaction{added, changed})
+			steps := preserve.PlanAt(revision.MustParse("20"), queue, &r, n, labels.Policy{Mode: labels.Replace})
+			require.Len(t, steps, 1)
+			assert.Equal(t, tc.last, steps[0].Record.Labels)
+			assert.Empty(t, steps[0].Record.Machine)
+			assert.Empty(t, steps[0].Record.Unclear)
+			assert.Equal(t, tc.overruled, steps[0].Record.Overruled)
 		})
 	}
 }

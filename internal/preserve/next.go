@@ -1,7 +1,6 @@
 package preserve
 
 import (
-	"cmp"
 	"maps"
 	"time"
 
@@ -183,7 +182,7 @@ func ownershipBefore(r record.Record, n *nodeview.Node) labels.Side {
 	if !Owned(r, n.UID, n.Marker) { // it may have labels from the webhook
 		restored.Labels, _ = divided(n.Labels, n.Admitted.Set())
 	}
-	return ownershipAfterRestore(r, restored, restored)
+	return ownershipAfterRestore(r, restored)
 }
 
 // captured returns the record of the labels in t, which replaces r, nil if none exists. It has no
@@ -197,9 +196,9 @@ func captured(t txn.Transaction, r *record.Record, n *nodeview.Node, policy labe
 	case isSourceOrRestored(*r, t.UID):
 		before = unignored(*r, policy)
 	default:
-		before = ownershipAfterRestore(*r, sideOf(*cmp.Or(t.First, &t)), sideOf(t))
+		before = ownershipAfterRestore(*r, sideOf(statesOf(t)[0]))
 	}
-	setOwnership(&next, mergeOwnership(before, sideOf(t), t.Withdrawn))
+	setOwnership(&next, ownershipAfter(before, t))
 	if r != nil {
 		next.Withheld = withheldAfter(t, *r)
 	}
@@ -208,14 +207,20 @@ func captured(t txn.Transaction, r *record.Record, n *nodeview.Node, policy labe
 	return next
 }
 
+// ownershipAfter returns what is known of the setters of labels after each state of an incarnation
+// that a transaction stands for.
+func ownershipAfter(before labels.Side, t txn.Transaction) labels.Side {
+	for _, state := range statesOf(t) {
+		before = mergeOwnership(before, sideOf(state), state.Withdrawn)
+	}
+	return before
+}
+
 // ownershipAfterRestore returns what is known of the ownership of an incarnation that was restored
-// from a record: came is the first known state of it, and first the first one that is saved. The
-// former machine owns nothing, except what was copied. A restored key whose setter was unknown stays
-// unclear, as in [notedSince].
-func ownershipAfterRestore(r record.Record, came, first labels.Side) labels.Side {
-	copied, unclear := copies(r, came), Saved(r).Unclear.Same(r.Labels, first.Labels)
-	attributed, _ := divided(first.Labels, unclear.Set())
-	ofFormer, _ := divided(came.Labels, copied.Set())
-	maps.Copy(attributed, ofFormer)
+// from a record, when first is the first known state of it. The former machine owns nothing, except
+// what was copied. A restored key whose setter was unknown stays unclear, as in [notedSince].
+func ownershipAfterRestore(r record.Record, first labels.Side) labels.Side {
+	copied, unclear := copies(r, first), Saved(r).Unclear.Same(r.Labels, first.Labels)
+	attributed, _ := divided(first.Labels, copied.Union(unclear).Set())
 	return labels.Side{Labels: attributed, Machine: copied, Copied: copied, Unclear: unclear, Overruled: r.Overruled}
 }

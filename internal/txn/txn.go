@@ -76,12 +76,10 @@ type Transaction struct {
 	// ByProcessor reports that the processor that applies the transaction has read the Node itself,
 	// with its own flags, so that a missing key proves a removal. It is not stored.
 	ByProcessor bool
-	// Superseded are the waiting transactions of the incarnation, oldest first, in an end that a
-	// processor has seen itself, see package preserve. It is not stored.
-	Superseded []Transaction
-	// First is the first of these that the record does not include, see package preserve. It is not
-	// stored.
-	First *Transaction
+	// Superseded are the pending transactions of the incarnation, oldest first, in an end that a
+	// processor read itself. States are those of them that the record lacks, and this state, which
+	// package preserve derives from them. Neither is stored.
+	Superseded, States []Transaction
 	// Latest is the latest state of the incarnation in the queue if it is another one, see package
 	// preserve. It is not stored.
 	Latest *Transaction

@@ -17,7 +17,7 @@ func TestProtectedNodeOfALateMachine(t *testing.T) {
 	e := newEnv(t)
 	e.ownCluster()
 	w := e.watcher()
-	e.processor("--protect=finalizer", "--save-delay=5s")
+	e.processor("--protect=finalizer", "--save-delay=10m")
 	for _, part := range []string{"watched", "not watched"} {
 		t.Run(part, func(t *testing.T) {
 			e.t = t

@@ -460,7 +460,8 @@ func (a *processorActor) saveEnd(end txn.Transaction) bool {
 	return err == nil
 }
 
-// mergeAll merges all transactions that an end supersedes, whichever the record includes.
+// mergeAll merges all transactions that an end supersedes into one state, whichever of them the
+// record includes.
 func mergeAll(end *txn.Transaction) {
 	own := append(slices.Clone(end.Superseded), *end)
 	own[len(own)-1].Superseded = nil
