@@ -146,7 +146,7 @@ release: ## build everything of a release into dist/: VERSION=v1.2.3; PLATFORMS=
 
 .PHONY: release-check
 release-check: ## build a release for all platforms twice, in different directories and the second time without Go's build cache, and compare (an hour and a half on two cores)
-	go -C hack test -count=1 -v -timeout=3h -run=TestTwoBuildsAreTheSame ./release -args -full
+	go -C hack test -count=1 -v -timeout=3h -run='TestTwoBuildsAreTheSame|TestEachProgramHasItsBillAndLicences|TestNoFileNamesTheBuildMachine' ./release -args -full
 
 .PHONY: publish
 publish: ## copy the images in dist/ to their registry, with the credentials of docker login, and print their digests

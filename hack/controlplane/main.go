@@ -67,8 +67,9 @@ func main() {
 	onlyBuild := flag.Bool("build", false, "build the programs, and download nothing")
 	kube := flag.String("kube", "", "build the programs of this `minor` release of Kubernetes, such as 1.30")
 	flag.Parse()
-	if flag.NArg() > 0 {
-		programs = flag.Args()
+	if err := choose(flag.Args()); err != nil {
+		_, _ = fmt.Fprintf(os.Stderr, "controlplane: %v\n", err)
+		os.Exit(2)
 	}
 	d := download{
 		from: releases, sums: sums, platform: targetPlatform(), patience: patience, out: os.Stderr,
@@ -93,6 +94,19 @@ func main() {
 	}
 }
 
+// choose restricts the programs to those that the arguments name, if any.
+func choose(args []string) error {
+	for _, name := range args {
+		if !slices.Contains(programs, name) {
+			return fmt.Errorf("there is no program %q: name some of %s", name, strings.Join(programs, ", "))
+		}
+	}
+	if len(args) > 0 {
+		programs = args
+	}
+	return nil
+}
+
 // supply fills the directory from the first source or, if that fails, from the second.
 func supply(ctx context.Context, dir string, first, second source, out io.Writer) (err error) {
 	if dir, err = filepath.Abs(dir); err != nil {
@@ -107,7 +121,7 @@ func supply(ctx context.Context, dir string, first, second source, out io.Writer
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(temp)) }()
 	if why := first(ctx, temp); why != nil && ctx.Err() == nil {
-		_, _ = fmt.Fprintf(out, "controlplane: building etcd, kube-apiserver and kubectl, which takes %s on two cores, once: %v\n", buildTime, why)
+		_, _ = fmt.Fprintf(out, "controlplane: building %s, which takes up to %s on two cores, once: %v\n", strings.Join(programs, ", "), buildTime, why)
 		if err := second(ctx, temp); err != nil {
 			return fmt.Errorf("building the control plane: %w", err)
 		}

@@ -23,10 +23,10 @@ import (
 	"nodekeeper.dev/test/repository"
 )
 
-// full is for make release-check. Without it there is one platform, the image of the demo has no
-// kube-apiserver and no kubectl, which take minutes to compile, and the second build may reuse
-// packages that the first one compiled into Go's cache: this still detects a path or a time in the
-// linked and packed files.
+// full is for make release-check. Without it there is one platform, and the image of the demo has no
+// kube-apiserver and no kubectl, which take minutes to compile. etcd needs only that its modules are
+// downloaded once. The second build may then reuse packages that the first one compiled into Go's
+// cache: this still detects a path or a time in the linked and packed files.
 var full = flag.Bool("full", false, "build for all platforms, and the second time without Go's build cache")
 
 const version = "v1.2.3-test"

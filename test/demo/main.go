@@ -20,8 +20,7 @@ func main() {
 	story.Main(story.Demo{Name: "demo", Title: "nodekeeper, on a cluster of its own", Open: open})
 }
 
-// guide lists commands to try while everything keeps running, and look the first ones. %[1]s is a
-// node.
+// guide has further commands to try, and look those to begin with. %[1]s is a node.
 const guide = `
 
 To see the objects themselves:

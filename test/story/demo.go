@@ -46,8 +46,8 @@ type Story struct {
 	Check func() error
 	// Figures returns lines for the end of the summary.
 	Figures func() []string
-	// Terminal has the commands that another terminal needs first, Guide what to try there, and Look
-	// the commands to begin with, while everything keeps running.
+	// While everything keeps running, another terminal needs the commands in Terminal. Look has those
+	// to begin with, printed last, and Guide has further ones.
 	Terminal, Guide, Look string
 	// Close ends what Open or a step has started, other than programs.
 	Close func()
