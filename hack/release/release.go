@@ -41,7 +41,8 @@ var services = []string{"watcher", "processor", "webhook", "ui", "sharder", "pla
 // plugins maps the kubectl plugins to the names of their Krew manifests.
 var plugins = map[string]string{"kubectl-nodekeeper": "krew.yaml", "kubectl-rings": "krew-rings.yaml"}
 
-// demo is the program of the image that needs no cluster, which has the programs that it starts, too.
+// demo is the program of the image that needs no cluster. The image also has the programs that it
+// starts.
 const demo = "demo"
 
 // controlPlane maps the programs of others in the image of the demo to their packages in the module

@@ -121,7 +121,8 @@ func drawn(choices *rand.Rand) labels.Side {
 	return side
 }
 
-// It is unknown who had set pool. A person changed it and set it back, which shows in the queue only.
+// It is unknown who had set pool. A person changed it and set it back, which shows only in the
+// queue.
 func TestEndKnowsThatALabelWasSetBack(t *testing.T) {
 	r := record.Record{
 		Node: "node-1", Labels: set{"pool": "a"}, Unclear: "pool", Revision: revision.MustParse("5"), Source: "u1",

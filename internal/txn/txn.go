@@ -77,8 +77,8 @@ type Transaction struct {
 	// with its own flags, so that a missing key proves a removal. It is not stored.
 	ByProcessor bool
 	// Superseded are the pending transactions of the incarnation, oldest first, in an end that a
-	// processor read itself. States are those of them that the record lacks, and this state, which
-	// package preserve derives from them. Neither is stored.
+	// processor read itself. Package preserve derives States: those that the record lacks, followed
+	// by the end. Neither is stored.
 	Superseded, States []Transaction
 	// Latest is the latest state of the incarnation in the queue if it is another one, see package
 	// preserve. It is not stored.

@@ -235,8 +235,8 @@ func (g *ghost) notesEnd(w *world, r record.Record) {
 // savesEdits reports whether a record is a state of its source, with what users have edited on
 // incarnations since that never had their labels, up to a state of the last one. If a later
 // incarnation was restored meanwhile, that is not noted, and is done again: another watcher has
-// recorded the end, too, and has seen more of it. The restore is not repeated if that end changes only
-// who set the saved labels.
+// recorded the end, too, and has seen more of it. The restore is not repeated if that end changes
+// only who set the saved labels.
 func (g *ghost) savesEdits(w *world, e event, r record.Record) bool {
 	source := incarnationOf(r.Source)
 	if e.incarnation <= source || g.by[source].owns == 0 || !slices.ContainsFunc(w.events, func(of event) bool {

@@ -3,6 +3,16 @@ package simulation
 // creates is the action on a node that does not exist.
 const creates = deletes
 
+// deletesProtected: a protected Node is saved and then deleted.
+func deletesProtected(s *script) {
+	s.user(creates)
+	s.turns("P1", 2) // a watcher also waits for processors that protect nodes
+	s.turns("P2", 2)
+	s.until("W1", "records added u1")
+	s.until("P1", "removes added u1")
+	s.user(deletes)
+}
+
 // notesLate: a processor reads a Node while another processor notes its restore, and then stalls
 // until the next incarnation has its labels, too. These labels have the same version, since no
 // watcher saw the end in between.
@@ -55,12 +65,7 @@ func joinsDuringAList(s *script) {
 // removed, and a Node without the finalizer is created and deleted. The Node that the processor
 // then releases is the following incarnation.
 func letsGoAfterARemoval(s *script) {
-	s.user(creates)
-	s.turns("P1", 2) // a watcher also waits for processors that protect nodes
-	s.turns("P2", 2)
-	s.until("W1", "records added u1")
-	s.until("P1", "removes added u1")
-	s.user(deletes)
+	deletesProtected(s)
 	s.turns("P1", 1)
 	s.until("P2", "takes the finalizer of u1")
 	s.world.removeRecord(s.world.record, s.world.node, s.world.liveNode(), s.world.rv)
@@ -112,12 +117,7 @@ func closesAgainWhileItOpens(s *script) {
 // endsBeforeTheNote: a processor restores labels and crashes before it notes the restore. A user
 // removes the label of the machine's agents, and the node is deleted.
 func endsBeforeTheNote(s *script) {
-	s.user(creates)
-	s.turns("P1", 2) // a watcher also waits for processors that protect nodes
-	s.turns("P2", 2)
-	s.until("W1", "records added u1")
-	s.until("P1", "removes added u1")
-	s.user(deletes)
+	deletesProtected(s)
 	s.until("P1", "takes the finalizer of u1")
 	s.user(creates, agentSets)
 	s.until("W1", "records added u2")
@@ -176,12 +176,7 @@ func returnsThenRestarts(s *script) {
 // processor lets it go in this state. With no watcher, the next Node is edited and ends before its
 // restore.
 func releasedAsSaved(s *script) {
-	s.user(creates)
-	s.turns("P1", 2) // a watcher also waits for processors that protect nodes
-	s.turns("P2", 2)
-	s.until("W1", "records added u1")
-	s.until("P1", "removes added u1")
-	s.user(deletes)
+	deletesProtected(s)
 	s.until("P1", "takes the finalizer of u1")
 	s.user(creates)
 	s.until("W1", "records added u2")
