@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -280,6 +281,33 @@ func TestWorkerEndsWhenItsPartitionIsTaken(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.NoError(t, work(ctx, c, 0, io.Discard), "SIGTERM is no error")
+}
+
+// TestWorkerWaitsForItsLastAnswer: else the queue could serve its request after the first one of the
+// next owner, and would refuse it.
+func TestWorkerWaitsForItsLastAnswer(t *testing.T) {
+	t.Parallel()
+	arrived, isAnswered := make(chan struct{}), make(chan struct{})
+	slow := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		close(arrived)
+		<-isAnswered
+		w.WriteHeader(http.StatusNoContent)
+	}))
+	t.Cleanup(slow.Close)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- work(ctx, &client{slow.URL}, 0, io.Discard) }()
+	<-arrived
+	cancel()
+	select {
+	case <-ended:
+		assert.Fail(t, "it has returned before the answer")
+	case <-time.After(100 * time.Millisecond):
+	}
+	close(isAnswered)
+	if !t.Failed() {
+		require.NoError(t, <-ended)
+	}
 }
 
 func TestCommands(t *testing.T) {

@@ -26,16 +26,19 @@ const (
 
 // work works on the partition of a vreplica until ctx ends. It is ready once the queue has accepted
 // its epoch. With any error it ends, and the agent starts it again.
+//
+// It does not return before its last request is answered, even if ctx has ended: the next owner begins
+// when this one has ended, and the queue could serve the request after that.
 func work(ctx context.Context, c *client, took time.Duration, stdout io.Writer) error {
 	// The queue serves one kind in one namespace. Elsewhere, both belong to the key of the epochs.
 	name, index, epoch := os.Getenv("PLACEMENT_NAME"), os.Getenv("PLACEMENT_INDEX"), os.Getenv("PLACEMENT_EPOCH")
 	path := "/queues/" + url.PathEscape(name) + "/" + index
 	owner := "?" + url.Values{"epoch": {epoch}, "worker": {fmt.Sprintf("%s/%d", os.Getenv("POD_NAME"), os.Getpid())}}.Encode()
-	isReady := false
+	requests, isReady := context.WithoutCancel(ctx), false
 	for ctx.Err() == nil {
-		answer, err := c.do(ctx, http.MethodGet, path+owner, nil)
+		answer, err := c.do(requests, http.MethodGet, path+owner, nil)
 		if err != nil {
-			return unlessEnded(ctx, err)
+			return err
 		}
 		if !isReady {
 			isReady = true
@@ -54,19 +57,11 @@ func work(ctx context.Context, c *client, took time.Duration, stdout io.Writer) 
 		if !pause(ctx, took) {
 			return nil
 		}
-		if _, err := c.do(ctx, http.MethodPut, path+"/"+strconv.Itoa(message.Offset)+owner, nil); err != nil {
-			return unlessEnded(ctx, err)
+		if _, err := c.do(requests, http.MethodPut, path+"/"+strconv.Itoa(message.Offset)+owner, nil); err != nil {
+			return err
 		}
 	}
 	return nil
-}
-
-// unlessEnded returns no error if ctx has ended: that cancels requests.
-func unlessEnded(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return nil //nolint:nilerr // as documented
-	}
-	return err
 }
 
 // add adds messages to the partitions of a queue in turn.
