@@ -41,6 +41,8 @@ var (
 		{name: "machine's", state: keyState{isThere: true, isMachines: true}},
 		{name: "unclear, same value", state: keyState{isThere: true, isUnclear: true}, isSame: true},
 		{name: "unclear, another value", state: keyState{isThere: true, isUnclear: true}},
+		{name: "withdrawn, then unclear at the same value", state: keyState{isThere: true, isUnclear: true}, isSame: true, isWithdrawn: true},
+		{name: "overruled, then unclear at the same value", state: keyState{isThere: true, isUnclear: true, isOverruled: true}, isSame: true},
 	}
 	keysByKind = map[string]string{"label": "rack", "annotation": labels.AnnotationKey("rack"), "taint": labels.TaintKey("rack", "NoSchedule")}
 )
@@ -143,6 +145,9 @@ func TestOwnerOfEveryInput(t *testing.T) {
 			}
 			if before.isCopied && isSame {
 				assert.True(t, isMachines, "no user has chosen another value: %s", about)
+			}
+			if after.isUnclear && !before.isCopied && !after.isMachines && (after.isOverruled || isWithdrawn) {
+				assert.False(t, isMachines, "agents had lost it, and nobody knows who set it again: %s", about)
 			}
 			if isUnclear {
 				assert.True(t, before.isUnclear || after.isUnclear, about)

@@ -20,7 +20,8 @@ type keyState struct{ isThere, isMachines, isUnclear, isOverruled, isCopied bool
 //
 //   - If the later state does not report who set a key, the earlier one still applies while the
 //     value is the same, because the API server drops the oldest field managers when there are more
-//     than ten.
+//     than ten. But if the machine's agents have lost the key in between, and it came back at that
+//     value, it is unclear: a watcher that missed the return does not know who set it again.
 //   - An unclear key stays unclear until agents set it or its value changes: a restore may have
 //     become its field manager. A taint becomes unclear as soon as anyone but an agent writes the
 //     list.
@@ -33,9 +34,11 @@ type keyState struct{ isThere, isMachines, isUnclear, isOverruled, isCopied bool
 //   - A copied key stays the machine's while the value is the same, whoever owns it: no user has
 //     chosen another value.
 func ownerOf(key string, before, after keyState, isSame, isWithdrawn bool) (isMachines, isUnclear, isOverruled bool) {
-	isMachines = before.isCopied && isSame || after.isMachines && (!after.isUnclear || !before.isOverruled) || before.isMachines && after.isUnclear && isSame
+	wasTheirs := before.isMachines && after.isUnclear && isSame
+	isMachines = before.isCopied && isSame || after.isMachines && (!after.isUnclear || !before.isOverruled) ||
+		wasTheirs && !after.isOverruled && !isWithdrawn
 	stillUnclear := after.isUnclear && (!before.isThere || before.isUnclear || labels.IsTaint(key))
-	isUnclear = (stillUnclear || before.isUnclear && isSame) && !isMachines
+	isUnclear = (stillUnclear || before.isUnclear && isSame || wasTheirs) && !isMachines
 	wasMachines := before.isMachines && (labels.IsLabel(key) || after.isThere && !labels.IsTaint(key))
 	isOverruled = ((before.isOverruled || wasMachines) && !isWithdrawn || after.isOverruled) && !isMachines
 	return isMachines, isUnclear, isOverruled

@@ -366,9 +366,19 @@ func (g *ghost) checkAgentKey(w *world, uid types.UID, live labels.Side, given m
 	if (w.agentKey == agentTaint || len(g.policies) > 0) && !isThere {
 		return // the setter of the previous value may be unclear, and it is restored
 	}
+	if g.forgot > 0 && g.wasGiven(w) {
+		return // only the removed record knew who had set it
+	}
 	if !g.overruled && !g.withdrawn && (isThere != isGiven || before != after) {
 		w.breaks(errBrokeP7, "%s has %v, and gets %v", uid, live.Labels, given)
 	}
+}
+
+// wasGiven reports whether the owner had the key of the agents from the webhook.
+func (g *ghost) wasGiven(w *world) bool {
+	return slices.ContainsFunc(w.events, func(e event) bool {
+		return e.incarnation == g.owner && e.node.Admitted.Has(w.agentKey)
+	})
 }
 
 // restored must be called after a restore.
