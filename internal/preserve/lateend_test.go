@@ -187,3 +187,34 @@ func TestEndAfterAnEarlierHistoryKnowsHowTheNodeCame(t *testing.T) {
 		})
 	}
 }
+
+// A taint that agents withdrew once, and that came back, was removed by a person: agents have not
+// withdrawn it last.
+func TestEndKnowsThatATaintWasRemovedAfterItsReturn(t *testing.T) {
+	t.Parallel()
+	with, without := set{string(taint): "gpu", "z": "1"}, set{"z": "1"}
+	state := func(at string, own set, machine, unclear, withdrawn labels.Keys) txn.Transaction {
+		return txn.Transaction{
+			Type: txn.Updated, Node: "node-1", UID: "a", Revision: revision.MustParse(at), Labels: own,
+			Machine: machine, Unclear: unclear, Withdrawn: withdrawn,
+		}
+	}
+	r := record.Record{Node: "node-1", Labels: set{string(taint): "gpu"}, Machine: taint, Revision: revision.MustParse("1"), Source: "a"}
+	queue := []txn.Transaction{
+		state("2", with, taint, "", ""),
+		preserve.Merged(state("3", without, "", "", taint), state("4", with, "", taint, "")),
+	}
+	end := state("6", without, "", "", "")
+	end.Type, end.ByProcessor = txn.Deleted, true
+	saved := func(all ...txn.Transaction) record.Record {
+		last := r
+		for _, one := range all {
+			if d := preserve.Decide(one, &last, nil, withPreserved); d.Action == preserve.Save {
+				last = d.Record
+			}
+		}
+		return last
+	}
+	assert.Equal(t, taint, saved(append(queue, end)...).Overruled, "one by one")
+	assert.Equal(t, taint, saved(preserve.Ending(end, &r, queue)...).Overruled, "in the end")
+}

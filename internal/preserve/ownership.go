@@ -20,8 +20,8 @@ type keyState struct{ isThere, isMachines, isUnclear, isOverruled, isCopied bool
 //
 //   - If the later state does not report who set a key, the earlier one still applies while the
 //     value is the same, because the API server drops the oldest field managers when there are more
-//     than ten. But if the machine's agents have lost the key in between, and it came back at that
-//     value, it is unclear: a watcher that missed the return does not know who set it again.
+//     than ten. But if agents withdrew the machine's key in between, or a user overruled it, the
+//     earlier owner does not apply to the value that came back: the key is unclear.
 //   - An unclear key stays unclear until agents set it or its value changes: a restore may have
 //     become its field manager. A taint becomes unclear as soon as anyone but an agent writes the
 //     list.
@@ -118,14 +118,18 @@ func keyStates(side labels.Side) map[string]keyState {
 }
 
 // removedPreserved returns the keys of annotations and taints that were removed from an incarnation
-// since its record was written, except those that agents may have withdrawn. It returns none unless
+// since its record was written, except those that agents have withdrawn last. It returns none unless
 // a processor read the Node itself: in a watcher's transaction a missing key proves nothing, see
 // [mergeOwnership].
 func removedPreserved(t txn.Transaction, r record.Record, policy labels.Policy) labels.Keys {
 	if !t.ByProcessor || policy.Preserves == nil || !isSourceOrRestored(r, t.UID) {
 		return ""
 	}
-	return r.Machine.Union(r.Unclear.Taints()).Where(policy.Preserves).Missing(t.Labels).Without(t.Withdrawn)
+	theirs := r.Machine.Union(r.Unclear.Taints())
+	for _, state := range statesOf(t) {
+		theirs = theirs.Without(state.Withdrawn).Union(state.Machine).Union(state.Unclear.Taints())
+	}
+	return theirs.Where(policy.Preserves).Missing(t.Labels)
 }
 
 // Merged returns t as stored when it supersedes the previous transaction of the same incarnation:

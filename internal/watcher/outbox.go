@@ -39,6 +39,10 @@ type entry struct {
 	// inFlight means that a request to store the event has been sent. It may succeed, so nothing
 	// supersedes the event.
 	inFlight bool
+	// life is the transaction merged with the addition before it, if there is one. An end that
+	// supersedes both continues it: merging the addition last would compare it with the end alone, and
+	// lose who set a label in between.
+	life txn.Transaction
 }
 
 // StoredEvents finds events that others have stored.
@@ -87,12 +91,22 @@ func (o *Outbox) Add(e Event) {
 	}
 	added := o.entry(e)
 	entries := o.byNode[e.Node]
-	for last := len(entries) - 1; last >= 0 && supersedes(added, entries[last]); last-- {
-		added.First, added.Since = entries[last].First, entries[last].Since
-		added.Transaction = preserve.Merged(entries[last].Transaction, added.Transaction)
-		entries = entries[:last]
+	kept := len(entries)
+	for kept > 0 && supersedes(added, entries[kept-1]) {
+		kept--
+		added.First, added.Since = entries[kept].First, entries[kept].Since
 	}
-	o.set(e.Node, append(entries, added))
+	switch superseded := entries[kept:]; {
+	case len(superseded) == 1:
+		added.Transaction = preserve.Merged(superseded[0].Transaction, e.Transaction)
+		added.life = preserve.Merged(superseded[0].life, e.Transaction)
+	case len(superseded) > 1: // the addition, and updates
+		added.life = preserve.Merged(superseded[len(superseded)-1].life, e.Transaction)
+		added.Transaction = added.life
+	case kept > 0 && entries[kept-1].Type == txn.Added && entries[kept-1].UID == e.UID:
+		added.life = preserve.Merged(entries[kept-1].Transaction, e.Transaction)
+	}
+	o.set(e.Node, append(entries[:kept], added))
 }
 
 // AddFirst inserts an event before all others of its node.
@@ -105,7 +119,7 @@ func (o *Outbox) AddFirst(e Event) {
 func (o *Outbox) entry(e Event) entry {
 	o.lastID++
 	e.First, e.Since = e.Revision, e.ObservedAt
-	return entry{Event: e, id: o.lastID}
+	return entry{Event: e, id: o.lastID, life: e.Transaction}
 }
 
 func (o *Outbox) set(node string, entries []entry) {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"nodekeeper.dev/internal/faults"
+	"nodekeeper.dev/internal/preserve"
 	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
 	"nodekeeper.dev/internal/watcher"
@@ -83,6 +84,43 @@ func TestOutboxSupersedes(t *testing.T) {
 			require.NoError(t, err)
 			assert.Equal(t, tc.want, summary(outside.stored))
 		})
+	}
+}
+
+// TestEndMergesStatesInOrder: an end that supersedes the addition and updates knows what happened in
+// between, although the label has the same value in the first and the last state.
+func TestEndMergesStatesInOrder(t *testing.T) {
+	state := func(typ txn.Type, rv string, change func(*txn.Transaction)) watcher.Event {
+		e := event(typ, "a", rv, "")
+		e.Labels = map[string]string{"rack": "y"}
+		change(&e.Transaction)
+		return e
+	}
+	life := []watcher.Event{
+		state(txn.Added, "1", func(t *txn.Transaction) { t.Unclear = "rack" }),
+		state(txn.Updated, "2", func(t *txn.Transaction) { t.Labels = nil }),
+		state(txn.Updated, "3", func(t *txn.Transaction) { t.Machine = "rack" }),
+		state(txn.Updated, "4", func(t *txn.Transaction) { t.Labels, t.Overruled = nil, "rack" }),
+		state(txn.Updated, "5", func(*txn.Transaction) {}),
+		state(txn.Deleted, "6", func(*txn.Transaction) {}),
+	}
+	for stored := range len(life) - 1 { // so many before the others are seen
+		o, out := newOutbox()
+		for i, e := range life {
+			if o.Add(e); i < stored {
+				_, err := o.Flush(t.Context(), "node-1")
+				require.NoError(t, err)
+			}
+		}
+		_, err := o.Flush(t.Context(), "node-1")
+		require.NoError(t, err)
+		require.Len(t, out.stored, stored+1, "the end supersedes the others")
+		want := life[stored].Transaction
+		for _, e := range life[stored+1:] {
+			want = preserve.Merged(want, e.Transaction)
+		}
+		assert.Equal(t, want, out.stored[stored])
+		assert.Empty(t, want.Unclear.Union(want.Machine), "a person set it last")
 	}
 }
 

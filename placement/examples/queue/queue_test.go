@@ -300,8 +300,8 @@ func TestWorkerWaitsForItsLastAnswer(t *testing.T) {
 	<-arrived
 	cancel()
 	select {
-	case <-ended:
-		assert.Fail(t, "it has returned before the answer")
+	case err := <-ended:
+		assert.Fail(t, "it has returned before the answer", err)
 	case <-time.After(100 * time.Millisecond):
 	}
 	close(isAnswered)

@@ -27,8 +27,8 @@ const (
 // work works on the partition of a vreplica until ctx ends. It is ready once the queue has accepted
 // its epoch. With any error it ends, and the agent starts it again.
 //
-// It does not return before its last request is answered, even if ctx has ended: the next owner begins
-// when this one has ended, and the queue could serve the request after that.
+// If ctx ends, it waits for the answer to its last request, as long as the agent lets it: the next
+// owner begins when this one has ended, and the queue could serve the request after that.
 func work(ctx context.Context, c *client, took time.Duration, stdout io.Writer) error {
 	// The queue serves one kind in one namespace. Elsewhere, both belong to the key of the epochs.
 	name, index, epoch := os.Getenv("PLACEMENT_NAME"), os.Getenv("PLACEMENT_INDEX"), os.Getenv("PLACEMENT_EPOCH")
