@@ -159,8 +159,13 @@ func edited(choices *rand.Rand, before txn.Transaction, at revision.Revision) tx
 
 // after returns the labels of a record after some transactions.
 func after(r record.Record, all []txn.Transaction) labels.Side {
+	return afterUnder(labels.Policy{}, r, all)
+}
+
+// afterUnder is like after, under a policy.
+func afterUnder(policy labels.Policy, r record.Record, all []txn.Transaction) labels.Side {
 	for _, t := range all {
-		if d := preserve.Decide(t, &r, nil, labels.Policy{}); d.Action == preserve.Save {
+		if d := preserve.Decide(t, &r, nil, policy); d.Action == preserve.Save {
 			r = d.Record
 		}
 	}

@@ -206,15 +206,6 @@ func TestEndKnowsThatATaintWasRemovedAfterItsReturn(t *testing.T) {
 	}
 	end := state("6", without, "", "", "")
 	end.Type, end.ByProcessor = txn.Deleted, true
-	saved := func(all ...txn.Transaction) record.Record {
-		last := r
-		for _, one := range all {
-			if d := preserve.Decide(one, &last, nil, withPreserved); d.Action == preserve.Save {
-				last = d.Record
-			}
-		}
-		return last
-	}
-	assert.Equal(t, taint, saved(append(queue, end)...).Overruled, "one by one")
-	assert.Equal(t, taint, saved(preserve.Ending(end, &r, queue)...).Overruled, "in the end")
+	assert.Equal(t, taint, afterUnder(withPreserved, r, append(queue, end)).Overruled, "one by one")
+	assert.Equal(t, taint, afterUnder(withPreserved, r, preserve.Ending(end, &r, queue)).Overruled, "in the end")
 }

@@ -118,9 +118,9 @@ func keyStates(side labels.Side) map[string]keyState {
 }
 
 // removedPreserved returns the keys of annotations and taints that were removed from an incarnation
-// since its record was written, except those that agents have withdrawn last. It returns none unless
-// a processor read the Node itself: in a watcher's transaction a missing key proves nothing, see
-// [mergeOwnership].
+// since its record was written, except those that agents withdrew and that have not come back since.
+// It returns none unless a processor read the Node itself: in a watcher's transaction a missing key
+// proves nothing, see [mergeOwnership].
 func removedPreserved(t txn.Transaction, r record.Record, policy labels.Policy) labels.Keys {
 	if !t.ByProcessor || policy.Preserves == nil || !isSourceOrRestored(r, t.UID) {
 		return ""

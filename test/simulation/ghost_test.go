@@ -374,7 +374,7 @@ func (g *ghost) checkAgentKey(w *world, uid types.UID, live labels.Side, given m
 	}
 }
 
-// wasGiven reports whether the owner had the key of the agents from the webhook.
+// wasGiven reports whether the webhook gave the owner the key of the agents.
 func (g *ghost) wasGiven(w *world) bool {
 	return slices.ContainsFunc(w.events, func(e event) bool {
 		return e.incarnation == g.owner && e.node.Admitted.Has(w.agentKey)

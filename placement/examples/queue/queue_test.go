@@ -283,8 +283,8 @@ func TestWorkerEndsWhenItsPartitionIsTaken(t *testing.T) {
 	require.NoError(t, work(ctx, c, 0, io.Discard), "SIGTERM is no error")
 }
 
-// TestWorkerWaitsForItsLastAnswer: else the queue could serve its request after the first one of the
-// next owner, and would refuse it.
+// TestWorkerWaitsForItsLastAnswer: a worker that does not wait leaves a request, which the queue could
+// serve, and refuse, after the next owner has begun.
 func TestWorkerWaitsForItsLastAnswer(t *testing.T) {
 	t.Parallel()
 	arrived, isAnswered := make(chan struct{}), make(chan struct{})
