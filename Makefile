@@ -57,7 +57,8 @@ hack = go -C hack build -o $(CURDIR)/bin/hack/ ./$(1) && bin/hack/$(1)
 
 TOOL := go tool -modfile=$(CURDIR)/tools/go.mod
 # -w omits debug information, which takes a quarter of the time to link the binary of a test.
-GO_TEST = go test -ldflags=-w -shuffle=on -p=$(PACKAGES) -timeout=$(TIMEOUT)
+GO_TEST_FLAGS = -ldflags=-w -shuffle=on -p=$(PACKAGES) -timeout=$(TIMEOUT)
+GO_TEST = go test $(GO_TEST_FLAGS)
 
 # The control plane of the tests: $KUBEBUILDER_ASSETS if that is set, else what hack/controlplane downloads or builds.
 # KUBE=1.30: in any case the one of that release of Kubernetes, of those in hack/controlplane/kubernetes.sum.
@@ -215,24 +216,9 @@ e2e: $(PROGRAMS_TARGET) $(if $(E2E_KUBECONFIG),,controlplane) ## run the tests o
 	go list $(packages) | { grep -E '$(E2E_CHOSEN)' $(unraced) || true; } | { grep -v '/test/bench$$' || true; } | $(RUN_E2E)
 	go list $(packages) | { grep -E '$(E2E_CHOSEN)' || true; } | { grep '/test/bench$$' || true; } | $(RUN_E2E)
 
-# The packages whose tests talk to an API server, and the test of each product's chart that does. Benchmarks and the robustness suite,
-# which test nodekeeper and not the API server, are left out.
-ON_API_SERVER = go list -test -f '{{if .ForTest}}{{.ForTest}} {{join .Deps " "}} {{end}}' $(1) | \
-	awk -v with=$(MODULE)/test/controlplane '$$1 != with && index($$0, " " with " ") {print $$1}' | grep -vE '/test/(bench|robustness)$$' | sort -u
-CHART_TEST_keeper := TestTheLifeOfARelease
-CHART_TEST_sharding := TestTheLifeOfASharder
-CHART_TEST_placement := TestTheLifeOfAPlacement
-# Results that were stored just before do not make the commit another one.
-TESTED = $(COMMIT)$$(git status --porcelain -- ':!docs/reference/compatibility.*' | sed '1!d; s/.*/-dirty/')
-define COMPATIBILITY
-packages=$$($(call ON_API_SERVER,$(PACKAGES_$(1)))); \
-	{ xargs $(GO_TEST) -count=1 -json <<<"$$packages"; go -C test/helm test -count=1 -json -run='^$(CHART_TEST_$(1))$$' .; } | tee bin/compatibility-$(1).json | \
-	bin/hack/compatibility -product=$(1) -kubernetes="$$($(KUBEBUILDER_ASSETS)/kube-apiserver --version)" -commit="$(TESTED)" || failed="$$failed $(1)";
-endef
 .PHONY: compatibility
 compatibility: build controlplane ## run the tests that talk to an API server on Kubernetes KUBE, and store the results in docs/reference/compatibility.json and its page; PRODUCT as for test
-	go -C hack build -o $(CURDIR)/bin/hack/ ./compatibility
-	@failed=; $(foreach product,$(filter-out repository,$(PRODUCT)),$(call COMPATIBILITY,$(product))) [ -z "$$failed" ]
+	$(call hack,compatibility) -flags='$(GO_TEST_FLAGS)' $(foreach product,$(filter-out repository,$(PRODUCT)),'$(product) $(PACKAGES_$(product))')
 
 # The directory of the scripts that make a small real cluster.
 REALCLUSTER ?= ../shared/realcluster

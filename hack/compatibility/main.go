@@ -1,21 +1,26 @@
 // Command compatibility keeps the results of the tests on each release of Kubernetes, and the tables
-// that docs/reference/compatibility.md has of them. With -product it reads the output of go test
-// -json from stdin, and stores it as the result of that product: make compatibility. It then writes
+// that docs/reference/compatibility.md has of them. Each argument is a product, with the packages
+// that belong to it. It runs those of their tests that talk to the API server in
+// $KUBEBUILDER_ASSETS, and stores the results: make compatibility. Without arguments it only writes
 // the tables; with -check it writes nothing, and fails if they are stale.
 package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/version"
 )
 
 // Relative to the root of the repository.
@@ -26,42 +31,74 @@ var (
 )
 
 func main() {
-	if err := run(os.Args[1:], os.Stdin, os.Stdout, time.Now()); err != nil {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:]); err != nil {
 		_, _ = fmt.Fprintln(os.Stderr, "compatibility:", err)
 		os.Exit(1)
 	}
 }
 
-func run(args []string, in io.Reader, out io.Writer, now time.Time) error {
-	var of result
+func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("compatibility", flag.ContinueOnError)
-	flags.StringVar(&of.Product, "product", "", "read the output of go test -json as the result of this product")
-	flags.StringVar(&of.Kubernetes, "kubernetes", "", "what kube-apiserver --version prints")
-	flags.StringVar(&of.Commit, "commit", "", "the commit that was tested")
+	goFlags := flags.String("flags", "", "flags of go test")
 	isChecking := flags.Bool("check", false, "only report whether the page is fresh")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	results, err := readResults()
+	var failed error
+	for _, arg := range flags.Args() {
+		product, packages, _ := strings.Cut(arg, " ")
+		t := tests{dir: ".", packages: strings.Fields(packages), flags: strings.Fields(*goFlags), problems: os.Stderr}
+		failed = errors.Join(failed, testProduct(ctx, product, t))
+	}
+	return errors.Join(failed, updatePage(*isChecking))
+}
+
+// testProduct tests a product, and stores the result.
+func testProduct(ctx context.Context, product string, t tests) error {
+	at := indexOf(product)
+	if at < 0 {
+		return fmt.Errorf("there is no product %q", product)
+	}
+	r, err := identify(ctx, product)
 	if err != nil {
 		return err
 	}
-	var failed error
-	if of.Product != "" {
-		of.Kubernetes = strings.TrimPrefix(of.Kubernetes, "Kubernetes v")
-		of.Date = now.UTC().Format(time.DateOnly)
-		if err := errors.Join(of.validate(), of.read(in)); err != nil {
-			return err
-		}
-		if results, err = replace(results, of); err != nil {
-			return err
-		}
-		if len(of.Failed) > 0 {
-			failed = fmt.Errorf("failed on Kubernetes %s:\n%s", of.Kubernetes, strings.Join(of.Failed, "\n"))
-		}
-		_, _ = fmt.Fprintf(out, "%s on Kubernetes %s: %s\n", of.Product, of.Kubernetes, of)
+	log, err := os.Create(filepath.Join("bin", "compatibility-"+product+".json"))
+	if err != nil {
+		return err
 	}
-	return errors.Join(failed, updatePage(results, *isChecking))
+	defer log.Close() //nolint:errcheck // for people who look for what failed
+	t.chart, t.log = products[at].chartTest, log
+	if err := t.run(ctx, &r); err != nil {
+		return fmt.Errorf("testing %s: %w", product, err)
+	}
+	_, _ = fmt.Printf("%s on Kubernetes %s: %s\n", product, r.Kubernetes, r)
+	return errors.Join(r.store(), r.failure())
+}
+
+// identify returns a result without tests: what is tested, and on which release.
+func identify(ctx context.Context, product string) (result, error) {
+	r := result{Product: product, Date: time.Now().UTC().Format(time.DateOnly)}
+	server, err := output(ctx, os.Stderr, filepath.Join(os.Getenv("KUBEBUILDER_ASSETS"), "kube-apiserver"), "--version")
+	if err != nil {
+		return r, err
+	}
+	r.Kubernetes = strings.TrimPrefix(server, "Kubernetes v")
+	if _, err := version.ParseSemantic(r.Kubernetes); err != nil {
+		return r, fmt.Errorf("kube-apiserver prints no release: %w", err)
+	}
+	r.Commit, err = testedCommit(ctx)
+	return r, err
+}
+
+// failure returns the tests that failed as an error.
+func (r *result) failure() error {
+	if len(r.Failed) == 0 {
+		return nil
+	}
+	return fmt.Errorf("failed on Kubernetes %s, see bin/compatibility-%s.json:\n%s", r.Kubernetes, r.Product, strings.Join(r.Failed, "\n"))
 }
 
 func readResults() ([]result, error) {
@@ -76,23 +113,30 @@ func readResults() ([]result, error) {
 	return results, nil
 }
 
-// replace stores a result instead of the former one of the same product and release, and returns all
-// results.
-func replace(results []result, by result) ([]result, error) {
-	results = slices.DeleteFunc(results, func(r result) bool { return r.Product == by.Product && r.Kubernetes == by.Kubernetes })
-	results = append(results, by)
+// store stores a result instead of the former one of the same product and release.
+func (r *result) store() error {
+	results, err := readResults()
+	if err != nil {
+		return err
+	}
+	results = slices.DeleteFunc(results, func(old result) bool { return old.Product == r.Product && old.Kubernetes == r.Kubernetes })
+	results = append(results, *r)
 	slices.SortFunc(results, inOrder)
 	content, err := json.MarshalIndent(results, "", "  ")
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return results, os.WriteFile(resultsFile, append(content, '\n'), 0o600)
+	return os.WriteFile(resultsFile, append(content, '\n'), 0o600)
 }
 
 // The tables stand between these lines.
 const begin, end = "<!-- begin results -->\n", "<!-- end results -->\n"
 
-func updatePage(results []result, isChecking bool) error {
+func updatePage(isChecking bool) error {
+	results, err := readResults()
+	if err != nil {
+		return err
+	}
 	pinned, err := os.ReadFile(releasesFile)
 	if err != nil {
 		return err

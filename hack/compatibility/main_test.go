@@ -4,11 +4,9 @@ import (
 	"bytes"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -54,19 +52,6 @@ func TestFailsAfterItsSubtests(t *testing.T) {
 	"f/f.go":      "package f\n",
 }
 
-// outputOf runs the tests of packages of the module above.
-func outputOf(t *testing.T, packages ...string) []byte {
-	t.Helper()
-	dir := t.TempDir()
-	write(t, dir, tested)
-	var out, problems bytes.Buffer
-	cmd := exec.CommandContext(t.Context(), "go", append([]string{"-C", dir, "test", "-json", "-vet=off"}, packages...)...)
-	cmd.Stdout, cmd.Stderr = &out, &problems
-	_ = cmd.Run() // some fail
-	require.NotZero(t, out.Len(), problems.String())
-	return out.Bytes()
-}
-
 func write(t *testing.T, dir string, files map[string]string) {
 	t.Helper()
 	for name, content := range files {
@@ -76,11 +61,23 @@ func write(t *testing.T, dir string, files map[string]string) {
 	}
 }
 
+// inModule returns tests of a new module that contains files.
+func inModule(t *testing.T, files map[string]string) (m *tests, problems *bytes.Buffer) {
+	t.Helper()
+	problems = &bytes.Buffer{}
+	m = &tests{dir: t.TempDir(), packages: []string{"./..."}, flags: []string{"-vet=off"}, problems: problems, log: io.Discard}
+	write(t, m.dir, files)
+	return m, problems
+}
+
 // TestEveryEndOfATestIsCounted in what go test prints.
 func TestEveryEndOfATestIsCounted(t *testing.T) {
 	t.Parallel()
+	m, problems := inModule(t, tested)
+	ran := outcomes{}
+	require.NoError(t, m.goTest(t.Context(), ran, m.dir, "./..."), problems)
 	var r result
-	require.NoError(t, r.read(bytes.NewReader(outputOf(t, "./..."))))
+	r.count(ran)
 	assert.Equal(t, result{
 		Passed: 4,
 		Failed: []string{
@@ -89,8 +86,66 @@ func TestEveryEndOfATestIsCounted(t *testing.T) {
 		},
 		Skipped: map[string]int{"Kubernetes 1.30.14: this needs 1.36 or newer: a policy": 1, "no script here": 1, "no reason given": 1},
 	}, r)
-	assert.ErrorContains(t, new(result).read(bytes.NewReader(outputOf(t, "./f"))), "no test has run")
-	assert.Error(t, new(result).read(strings.NewReader("ok  \texample.com/m/a\t0.1s\n")))
+	assert.Error(t, outcomes{}.read(strings.NewReader("ok  \texample.com/m/a\t0.1s\n")))
+}
+
+// starting is a module in which two packages have tests that start an API server, besides a
+// benchmark, and one has others.
+var starting = map[string]string{
+	"go.mod":                                 "module example.com/m\n",
+	"test/controlplane/controlplane.go":      "package controlplane\n",
+	"test/controlplane/controlplane_test.go": "package controlplane\n\nimport \"testing\"\n\nfunc TestItself(t *testing.T) { t.Error(\"not run\") }\n",
+	"a/a_test.go":                            onAPIServer("a_test", "TestStarts"),
+	"b/b.go":                                 strings.Replace(onAPIServer("b", ""), "\t\"testing\"\n", "", 1),
+	"b/b_test.go":                            "package b\n\nimport \"testing\"\n\nfunc TestWithoutImport(*testing.T) {}\n",
+	"c/c_test.go":                            "package c\n\nimport \"testing\"\n\nfunc TestOther(t *testing.T) { t.Error(\"not run\") }\n",
+	"test/bench/bench_test.go":               onAPIServer("bench", "TestBench"),
+	"test/helm/go.mod":                       "module example.com/m/test/helm\n",
+	"test/helm/helm_test.go":                 "package helm\n\nimport \"testing\"\n\nfunc TestChart(*testing.T) {}\n\nfunc TestChartOfOthers(t *testing.T) { t.Error(\"not run\") }\n",
+}
+
+// onAPIServer returns a file that imports the package that starts an API server, with an empty test
+// unless its name is empty.
+func onAPIServer(of, test string) string {
+	text := "package " + of + "\n\nimport (\n\t\"testing\"\n\n\t_ \"example.com/m/test/controlplane\"\n)\n"
+	if test != "" {
+		text += "\nfunc " + test + "(*testing.T) {}\n"
+	}
+	return text
+}
+
+func TestTheTestsOnAnAPIServerRunWithThatOfTheChart(t *testing.T) {
+	t.Parallel()
+	m, problems := inModule(t, starting)
+	var log bytes.Buffer
+	m.chart, m.log = "TestChart", &log
+	var r result
+	require.NoError(t, m.run(t.Context(), &r), problems)
+	assert.Equal(t, result{Passed: 3}, r)
+	assert.Contains(t, log.String(), `"Test":"TestStarts"`)
+}
+
+// TestWhatHasNotRunIsNotStored: go test also fails if a test does, so that tells nothing.
+func TestWhatHasNotRunIsNotStored(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change func(m *tests)
+		err    string
+	}{
+		"a test that was renamed":       {func(m *tests) { m.chart = "TestGone" }, "has not run TestGone: nothing is stored"},
+		"a flag that does not exist":    {func(m *tests) { m.flags = []string{"-missing"} }, "has not run example.com/m/a, example.com/m/b, TestChart"},
+		"a package that does not exist": {func(m *tests) { m.packages = []string{"./missing"} }, "exit status 1"},
+		"a module that cannot be read":  {func(m *tests) { write(t, m.dir, map[string]string{"test/helm/go.mod": "modul\n"}) }, "has not run TestChart: nothing is stored"},
+		"a directory that is not there": {func(m *tests) { m.dir = filepath.Join(m.dir, "missing") }, "exit status"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m, _ := inModule(t, starting)
+			m.chart = "TestChart"
+			c.change(m)
+			require.ErrorContains(t, m.run(t.Context(), &result{}), c.err)
+		})
+	}
 }
 
 const (
@@ -106,27 +161,33 @@ const (
 
 // TestPageHasTheResults of runs: those of a product and a release replace the ones before.
 func TestPageHasTheResults(t *testing.T) {
-	passing := outputOf(t, "./a")
-	failing := outputOf(t, "./a", "./b")
 	dir := t.TempDir()
 	write(t, dir, map[string]string{resultsFile: stored, releasesFile: pinned, page: before})
 	t.Chdir(dir)
-	require.ErrorContains(t, run([]string{"-check"}, nil, io.Discard, time.Time{}), "run make generate")
+	require.ErrorContains(t, updatePage(true), "run make generate")
 
-	now := time.Date(2026, 11, 30, 1, 0, 0, 0, time.FixedZone("", 7200))
-	store := func(product string, output []byte) error {
-		return run([]string{"-product=" + product, "-kubernetes=Kubernetes v1.30.14", "-commit=fedcba9876543210-dirty"}, bytes.NewReader(output), io.Discard, now)
+	store := func(product string, r result) {
+		r.Kubernetes, r.Product, r.Date, r.Commit = "1.30.14", product, "2026-11-29", "fedcba9876543210-dirty"
+		require.NoError(t, r.store())
+		require.NoError(t, updatePage(false))
 	}
-	require.ErrorContains(t, store("placement", failing), "failed on Kubernetes 1.30.14:\nexample.com/m/b ")
-	assert.Contains(t, read(t, page), "\nFailed on 1.30.14:\n\n- `example.com/m/b TestFailsAfterItsSubtests`\n- `example.com/m/b TestParent/fails`\n")
-	require.NoError(t, store("placement", passing))
-	require.NoError(t, store("keeper", passing))
+	failing := result{Passed: 1, Failed: []string{"example.com/m/b TestParent/fails", "example.com/m/c"}}
+	store("sharding", failing)
+	require.ErrorContains(t, failing.failure(), "\nexample.com/m/b TestParent/fails\nexample.com/m/c")
+	assert.Contains(t, read(t, page), "\nThe sharder failed on 1.30.14:\n\n- `example.com/m/b TestParent/fails`\n- `example.com/m/c`\n")
+	passing := result{Passed: 2, Skipped: map[string]int{
+		"Kubernetes 1.30.14: this needs 1.36 or newer: a policy": 1, "no script here": 1, "no reason given": 1,
+	}}
+	require.NoError(t, passing.failure())
+	for _, product := range []string{"sharding", "placement"} {
+		store(product, passing)
+	}
 	assert.Equal(t, strings.ReplaceAll(`# Page
 
 <!-- begin results -->
 | Kubernetes | label keeper | sharder | placement | commit |
 | --- | --- | --- | --- | --- |
-| 1.30.14 | 2 passed, 3 skipped | not run | 2 passed, 3 skipped | fedcba98-dirty of 2026-11-29 |
+| 1.30.14 | not run | 2 passed, 3 skipped | 2 passed, 3 skipped | fedcba98-dirty of 2026-11-29 |
 | 1.33.13 | not run | not run | not run |  |
 | 1.36.3 | 9 passed, 2 skipped | 7 passed | not run | 01234567 of 2026-11-29 |
 
@@ -140,28 +201,24 @@ func TestPageHasTheResults(t *testing.T) {
 More.
 `, "'", "`"), read(t, page))
 
-	require.NoError(t, run([]string{"-check"}, nil, io.Discard, time.Time{}))
+	require.NoError(t, updatePage(true))
 	require.NoError(t, os.WriteFile(resultsFile, []byte(strings.Replace(read(t, resultsFile), `"passed": 9`, `"passed": 8`, 1)), 0o600))
-	require.ErrorContains(t, run([]string{"-check"}, nil, io.Discard, time.Time{}), "run make generate")
-	require.NoError(t, run(nil, nil, io.Discard, time.Time{}))
+	require.ErrorContains(t, run(t.Context(), []string{"-check"}), "run make generate")
+	require.NoError(t, run(t.Context(), nil))
 	assert.Contains(t, read(t, page), "| 1.36.3 | 8 passed, ")
 }
 
-// TestWhatIsNoResultIsRefused before anything is stored.
-func TestWhatIsNoResultIsRefused(t *testing.T) {
+// TestWhatIsNoReleaseIsRefused before a test runs.
+func TestWhatIsNoReleaseIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, map[string]string{resultsFile: stored, releasesFile: pinned, page: before})
 	t.Chdir(dir)
-	passing := `{"Action":"pass","Package":"p","Test":"TestX"}`
-	for name, args := range map[string][]string{
-		"no such product": {"-product=other", "-kubernetes=Kubernetes v1.30.14", "-commit=1"},
-		"no release":      {"-product=keeper", "-kubernetes=", "-commit=1"},
-		"no commit":       {"-product=keeper", "-kubernetes=Kubernetes v1.30.14"},
-	} {
-		require.Error(t, run(args, strings.NewReader(passing), io.Discard, time.Time{}), name)
-	}
-	assert.JSONEq(t, stored, read(t, resultsFile))
-	assert.Equal(t, before, read(t, page))
+	server := filepath.Join(dir, "kube-apiserver")
+	t.Setenv("KUBEBUILDER_ASSETS", filepath.Dir(server))
+	require.ErrorContains(t, run(t.Context(), []string{"other"}), `there is no product "other"`)
+	require.ErrorContains(t, run(t.Context(), []string{"keeper"}), server+" --version")
+	require.NoError(t, os.WriteFile(server, []byte("#!/bin/sh\necho Kubernetes unknown\n"), 0o700)) //nolint:gosec // a program
+	require.ErrorContains(t, run(t.Context(), []string{"keeper"}), "kube-apiserver prints no release")
 }
 
 func read(t *testing.T, name string) string {

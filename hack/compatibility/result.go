@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -43,17 +44,6 @@ func (r result) String() string {
 	return text
 }
 
-func (r result) validate() error {
-	if indexOf(r.Product) < 0 {
-		return fmt.Errorf("there is no product %q", r.Product)
-	}
-	if r.Commit == "" {
-		return errors.New("-commit is missing")
-	}
-	_, err := version.ParseSemantic(r.Kubernetes)
-	return err
-}
-
 // event is a line of go test -json: see go doc test2json. That of a package has no test.
 type event struct {
 	Action, Package, Test, Output string
@@ -64,18 +54,20 @@ type outcome struct {
 	action, reason string
 }
 
+// outcomes are by package and test, which is empty for the package itself.
+type outcomes map[[2]string]*outcome
+
 // logged matches a line that a test has logged.
 var logged = regexp.MustCompile(`^\s+\S+\.go:\d+: (.*)\n`)
 
-// read counts the tests in the output of go test -json.
-func (r *result) read(in io.Reader) error {
-	outcomes := map[[2]string]*outcome{} // by package and test
+// read adds what the output of go test -json tells.
+func (ran outcomes) read(in io.Reader) error {
 	lines := json.NewDecoder(in)
 	for {
 		var e event
 		err := lines.Decode(&e)
 		if errors.Is(err, io.EOF) {
-			break
+			return nil
 		}
 		if err != nil {
 			return fmt.Errorf("reading the output of go test -json: %w", err)
@@ -84,14 +76,26 @@ func (r *result) read(in io.Reader) error {
 			continue // of a build, whose packages fail
 		}
 		key := [2]string{e.Package, e.Test}
-		if outcomes[key] == nil {
-			outcomes[key] = &outcome{}
+		if ran[key] == nil {
+			ran[key] = &outcome{}
 		}
-		outcomes[key].add(e)
+		ran[key].add(e)
 	}
-	r.count(outcomes)
-	if r.Passed == 0 && len(r.Failed) == 0 {
-		return errors.New("no test has run")
+}
+
+// complain returns an error if go test has not come to one of the packages, or to a test.
+func (ran outcomes) complain(packages []string, test string) error {
+	var missing []string
+	for _, path := range packages {
+		if ran[[2]string{path, ""}] == nil {
+			missing = append(missing, path)
+		}
+	}
+	if !slices.ContainsFunc(slices.Collect(maps.Keys(ran)), func(key [2]string) bool { return key[1] == test }) {
+		missing = append(missing, test)
+	}
+	if len(missing) > 0 {
+		return fmt.Errorf("go test has not run %s: nothing is stored", strings.Join(missing, ", "))
 	}
 	return nil
 }
@@ -109,15 +113,15 @@ func (o *outcome) add(e event) {
 
 // count counts every test that has no subtests. One that fails, or does not end, counts in any case,
 // unless the reason is a subtest: so does a package.
-func (r *result) count(outcomes map[[2]string]*outcome) {
+func (r *result) count(ran outcomes) {
 	parents, blamed := map[[2]string]bool{}, map[[2]string]bool{}
-	for key, o := range outcomes {
+	for key, o := range ran {
 		for _, above := range parentsOf(key) {
 			parents[above] = true
 			blamed[above] = blamed[above] || o.isFailure()
 		}
 	}
-	for key, o := range outcomes {
+	for key, o := range ran {
 		switch {
 		case o.isFailure():
 			if !blamed[key] {

@@ -8,10 +8,12 @@ import (
 	"strings"
 )
 
-// named is a product as make and as the page call it.
-type named struct{ product, title string }
+// named is a product as make and as the page call it, and the test of its chart.
+type named struct{ product, title, chartTest string }
 
-var products = []named{{"keeper", "label keeper"}, {"sharding", "sharder"}, {"placement", "placement"}}
+var products = []named{
+	{"keeper", "label keeper", "TestTheLifeOfARelease"}, {"sharding", "sharder", "TestTheLifeOfASharder"}, {"placement", "placement", "TestTheLifeOfAPlacement"},
+}
 
 // releases returns the releases of Kubernetes that are pinned, and those that have results.
 func releases(pinned string, results []result) []string {
@@ -52,7 +54,7 @@ func tables(releases []string, results []result) string {
 	for _, r := range results {
 		for i, name := range r.Failed {
 			if i == 0 {
-				_, _ = fmt.Fprintf(&text, "\nFailed on %s:\n\n", r.Kubernetes)
+				_, _ = fmt.Fprintf(&text, "\nThe %s failed on %s:\n\n", products[indexOf(r.Product)].title, r.Kubernetes)
 			}
 			_, _ = fmt.Fprintf(&text, "- `%s`\n", name)
 		}
