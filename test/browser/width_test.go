@@ -101,7 +101,7 @@ func (b *tab) checkPanels() {
 		b.exec(`document.querySelector('#%s').scrollIntoView({block: 'nearest'})`, panel)
 		assert.True(b.t, eval[bool](b, `(() => { const r = document.querySelector('#%s').getBoundingClientRect(); return r.top < innerHeight && r.bottom > 0; })()`, panel), panel)
 	}
-	assert.Equal(b.t, []string{"ready", "silent", "not alive"}, eval[[]string](b, `[...document.querySelectorAll('.service')[0].querySelectorAll('.member')].map((m) => m.children[2].textContent)`))
+	assert.Equal(b.t, []string{"ready", "silent 10s", "not alive"}, eval[[]string](b, `[...document.querySelectorAll('.service')[0].querySelectorAll('.member')].map((m) => m.children[2].textContent.replace(/1\ds/, '10s'))`))
 	b.exec(`scrollTo(0, 0)`)
 }
 

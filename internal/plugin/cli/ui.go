@@ -102,8 +102,9 @@ func serve(ctx context.Context, listener net.Listener, page http.Handler) error 
 	return nil
 }
 
-// assess returns the health of nodekeeper like status, except that it does not detect missing
-// namespaces and unready webhooks, which no watch shows.
+// assess returns the health of nodekeeper like status, except for what takes more than the watches
+// of the page: missing namespaces, unready webhooks, Nodes that are closed without the marker, and
+// records that do not follow their Node.
 func assess(survey *inspect.Survey, now time.Time) ui.Health {
 	s := newStatus(survey, nil, now, stuckInPage)
 	h := ui.Health{Unwell: s.Unwell, Stuck: []ui.Stuck{}, StuckTotal: len(s.Stuck)}

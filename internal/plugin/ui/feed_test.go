@@ -229,12 +229,19 @@ func TestReplicasShareTheNodes(t *testing.T) {
 	f.Synced(now)
 	all := f.entries("replica")
 	require.Len(t, all, 3)
+	assert.Equal(t, []any{true, nil}, []any{all["processor/p-2"]["ready"], all["processor/p-2"]["silence"]})
 	share := func(all map[string]map[string]any, name string) float64 {
 		return all["processor/"+name]["sharePercent"].(float64)
 	}
 	assert.InDelta(t, 100, share(all, "p-1")+share(all, "p-2"), 0.01)
 	assert.Greater(t, share(all, "p-1"), 20.0)
 	assert.Zero(t, all["watcher/w-1"]["nodes"])
+
+	soon := now.Add(9 * time.Second)
+	f.Lease(first, leaseOf("processor", "p-1", soon))
+	f.Tick(soon)
+	silent := f.entries("replica")["processor/p-2"]
+	assert.Equal(t, []any{true, true, "9s"}, []any{silent["alive"], silent["ready"], silent["silence"]}, "as status counts it")
 
 	later := now.Add(15 * time.Second)
 	f.Lease(first, leaseOf("processor", "p-1", later))

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
 
 	"nodekeeper.dev/internal/plugin/inspect"
 )
@@ -29,8 +30,11 @@ type replicaRow struct {
 	Service string `json:"service"`
 	Alive   bool   `json:"alive"`
 	Standby bool   `json:"standby,omitempty"`
-	// Silent reports whether it is alive, but has not renewed its Lease in time.
-	Silent  bool   `json:"silent,omitempty"`
+	// Ready is as status counts it.
+	Ready bool `json:"ready"`
+	// Silence is how long ago it was last heard if it is alive, but has not renewed its Lease in
+	// time.
+	Silence string `json:"silence,omitempty"`
 	Version string `json:"version,omitempty"`
 	// Nodes is the number of nodes that a processor owns on the ring.
 	Nodes int `json:"nodes"`
@@ -131,7 +135,10 @@ func (f *Feed) replicasLocked(survey *inspect.Survey, servers *inspect.Servers) 
 	gone := f.replicas
 	f.replicas = map[string]bool{}
 	for _, r := range survey.Replicas {
-		row := replicaRow{Name: r.Name, Service: r.Service, Alive: r.IsAlive, Standby: r.IsStandby, Silent: r.Silent(), Version: r.Version, Problem: r.SettingsProblem}
+		row := replicaRow{Name: r.Name, Service: r.Service, Alive: r.IsAlive, Standby: r.IsStandby, Ready: r.Ready(), Version: r.Version, Problem: r.SettingsProblem}
+		if r.Silent() {
+			row.Silence = duration.HumanDuration(r.Silence)
+		}
 		if r.Service == inspect.ProcessorService && len(survey.Nodes) > 0 {
 			row.Nodes = owned[r.Name]
 			row.Share = float64(row.Nodes) * 100 / float64(len(survey.Nodes))

@@ -8,7 +8,7 @@ const spareRows = 8; // above and below the visible rows, so that fast scrolling
 const silence = 45_000; // ms without a heartbeat, which comes every 15 s
 const shownTransactions = 150;
 const states = ['live', 'restoring', 'away', 'never-seen', 'unreadable'];
-const whats = ['restored', 'saved', 'recorded', 'forgotten', 'malformed'];
+const whats = ['restored', 'saved', 'recorded']; // to choose from
 const columns = [
   { id: 'name', title: 'Name', order: null },
   { id: 'state', title: 'State', order: (n) => states.length - states.indexOf(n.state) },
@@ -234,8 +234,8 @@ function showRows() {
     showRow(row, i);
   }
   for (const row of pool) if (!used.has(row)) row.hidden = true;
-  const at = list.indexOf(cursor);
-  if (at >= first && at < last) grid.setAttribute('aria-activedescendant', 'row-' + at);
+  const current = list.indexOf(cursor);
+  if (current >= first && current < last) grid.setAttribute('aria-activedescendant', 'row-' + current);
   else grid.removeAttribute('aria-activedescendant');
 }
 
@@ -413,7 +413,7 @@ function showFlow() {
 }
 
 const wantedWhats = new Set();
-for (const what of whats.slice(0, 3)) $('whats').append(makeChip(what, wantedWhats, () => { dirty.add('happening'); requestRender(); }, what));
+for (const what of whats) $('whats').append(makeChip(what, wantedWhats, () => { dirty.add('happening'); requestRender(); }, what));
 function showHappenings() {
   let all = [...world.happening].sort((a, b) => b[0] - a[0]);
   if (wantedWhats.size) all = all.filter(([, e]) => wantedWhats.has(e.what));
@@ -442,12 +442,13 @@ function showReplicas() {
   for (const r of [...world.replica.values()].sort((a, b) => names.compare(a.name, b.name))) {
     if (!services.has(r.service)) services.set(r.service, []);
     services.get(r.service).push({
-      name: r.name, share: r.sharePercent, state: !r.alive ? 'not alive' : r.silent ? 'silent' : r.standby ? 'standby' : 'ready', isBad: !r.alive || !!r.silent || !!r.problem,
+      name: r.name, share: r.sharePercent, isReady: r.ready,
+      state: !r.alive ? 'not alive' : r.silence ? 'silent ' + r.silence : r.standby ? 'standby' : 'ready', isBad: !r.alive || !!r.silence || !!r.problem,
       amount: r.service === 'processor' ? count(r.nodes, 'node') : '', title: [r.name, r.version, r.problem].filter(Boolean).join(', '),
     });
   }
   const replicas = world.problem.get('replicas');
-  const parts = [...services].sort().map(([service, members]) => shares(service + 's', `${members.filter((m) => m.state === 'ready').length} of ${members.length} ready`, members));
+  const parts = [...services].sort().map(([service, members]) => shares(service + 's', `${members.filter((m) => m.isReady).length} of ${members.length} ready`, members));
   const none = replicas || parts.length || !isSynced() ? [] : [h('p', { class: 'dim' }, 'No replica has a place on a ring.')];
   $('replicas').replaceChildren(...(replicas ? [h('p', { class: 'warning' }, 'The replicas are not shown: ' + replicas.text)] : []), ...none, ...parts);
 }
