@@ -24,7 +24,7 @@ var (
 	// An address of ours in a file: the site, whose host is the domain of label keys; the sources;
 	// an image in a registry.
 	ourAddress = regexp.MustCompile(`https?://nodekeeper\.dev[^\s"')]*|\b(?:https?://)?github\.com/[\w.-]+/nodekeeper\b|` +
-		`\b[\w-]+(?:\.[\w-]+)+(?::\d+)?/(?:[\w.-]+/)*nodekeeper-(?:watcher|processor|webhook|ui|sharder|demo)\b`)
+		`\b[\w-]+(?:\.[\w-]+)+(?::\d+)?/(?:[\w.-]+/)*nodekeeper-(?:watcher|processor|webhook|ui|sharder|placement|demo)\b`)
 	// example matches what stands for any registry or address.
 	example = regexp.MustCompile(`^(https?://)?([\w-]+\.)*example\.com[/:]`)
 )
