@@ -3,7 +3,7 @@
 // them again, roll the services, drain nodes, and uninstall.
 //
 // Before that, TestTutorial types the commands of docs/tutorials/getting-started.md as they are on
-// the page.
+// the page, and then those of install-a-release.md; TestDemoImage types those of demo-image.md.
 //
 // TestPlacementTutorial and TestPlacement do the same with placement.
 //

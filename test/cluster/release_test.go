@@ -16,7 +16,7 @@ const (
 )
 
 var releaseTreatments = pages.Treatments{
-	{Prefix: "minikube start --nodes=2 ", Instead: "kubectl wait --for=condition=Ready node/minikube node/minikube-m02 #", Why: "the cluster is up"},
+	{Prefix: "minikube start --nodes=2 --container-runtime=containerd", Instead: "kubectl wait --for=condition=Ready node/minikube node/minikube-m02", Why: "the cluster is up"},
 	loadImage, restartKubelet,
 	{Prefix: "sed "},
 	{Prefix: "tar -xzf "},
