@@ -117,9 +117,9 @@ IS_HOST = $(if $(filter linux$(ARCH),$(shell go env GOHOSTOS)$(shell go env GOHO
 IMAGE_CONTROLPLANE = $(if $(IS_HOST),$(KUBEBUILDER_ASSETS),bin/images/controlplane_$(ARCH))
 DEMO_PROGRAMS := demo watcher processor kubectl-nodekeeper
 .PHONY: demo-image
-demo-image: $(if $(filter demo-image,$(MAKECMDGOALS)),$(if $(IS_HOST),controlplane)) ## pack the demo, with all that it starts, as an image of tag TAG (dev) in bin/images/demo, for linux on ARCH (that of this machine); needs no Docker
+demo-image: ## pack the demo, with all that it starts, as an image of tag TAG (dev) in bin/images/demo, for linux on ARCH (that of this machine); needs no Docker
 	GOOS=linux GOARCH=$(ARCH) $(GO_BUILD) -o bin/images/linux_$(ARCH)/ ./test/demo $(addprefix ./cmd/,$(filter-out demo,$(DEMO_PROGRAMS)))
-	$(if $(IS_HOST),,go -C hack/controlplane build -o $(CURDIR)/bin/hack/ . && GOOS=linux GOARCH=$(ARCH) bin/hack/controlplane -o $(IMAGE_CONTROLPLANE))
+	$(if $(IS_HOST),$(MAKE) controlplane,go -C hack/controlplane build -o $(CURDIR)/bin/hack/ . && GOOS=linux GOARCH=$(ARCH) bin/hack/controlplane -o $(IMAGE_CONTROLPLANE))
 	$(call hack,images) -demo -arch $(ARCH) -tag $(TAG) -version $(VERSION) -revision $(COMMIT) -created $(COMMIT_TIME) -o bin/images/demo \
 		$(addprefix bin/images/linux_$(ARCH)/,$(DEMO_PROGRAMS)) $(addprefix $(IMAGE_CONTROLPLANE)/,etcd kube-apiserver kubectl)
 

@@ -10,7 +10,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strconv"
 	"time"
 
 	"nodekeeper.dev/hack/oci"
@@ -30,7 +29,7 @@ func run(args []string, out io.Writer) error {
 	tag := flags.String("tag", "dev", "`tag` of the images")
 	demo := flags.Bool("demo", false, "pack one image, which runs the first program, the demo, and has the license and a list of the modules of its programs")
 	license := flags.String("license", "LICENSE", "`file` with the Apache License, for the image of the demo")
-	created := flags.String("created", "0", "creation time of the images, in `seconds` since 1970; the commit's time keeps them reproducible")
+	created := flags.Int64("created", 0, "creation time of the images, in `seconds` since 1970; the commit's time keeps them reproducible")
 	flags.StringVar(&b.Architecture, "arch", "", "GOARCH that the programs were built for")
 	flags.StringVar(&b.Version, "version", "", "`version` of the programs")
 	flags.StringVar(&b.Revision, "revision", "", "`commit` of the programs")
@@ -44,11 +43,7 @@ func run(args []string, out io.Writer) error {
 	if b.Architecture == "" || flags.NArg() == 0 {
 		return errors.New("give -arch and the files of the programs, see -help")
 	}
-	seconds, err := strconv.ParseInt(*created, 10, 64)
-	if err != nil {
-		return fmt.Errorf("-created: %w", err)
-	}
-	b.Created = time.Unix(seconds, 0).UTC()
+	b.Created = time.Unix(*created, 0).UTC()
 	if err := os.MkdirAll(*dir, 0o755); err != nil {
 		return err
 	}

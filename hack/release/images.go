@@ -12,13 +12,13 @@ import (
 // images packs each service, and the demo, as one index with an image for each architecture.
 func (r *release) images(programs []*program) error {
 	r.digests = map[string]string{}
-	for _, first := range append([]string{demo}, services...) {
-		name := oci.Name(first)
+	for _, entrypoint := range append([]string{demo}, services...) {
+		name := oci.Name(entrypoint)
 		var images []v1.Image
 		for _, t := range r.architectures {
-			img, err := r.image(content(programs, first, t), name)
+			img, err := r.image(content(programs, entrypoint, t), name)
 			if err != nil {
-				return fmt.Errorf("packing %s for %s: %w", first, t, err)
+				return fmt.Errorf("packing %s for %s: %w", entrypoint, t, err)
 			}
 			images = append(images, img)
 		}
@@ -30,7 +30,7 @@ func (r *release) images(programs []*program) error {
 		if err != nil {
 			return err
 		}
-		r.digests[first] = digest.String()
+		r.digests[entrypoint] = digest.String()
 		file := fmt.Sprintf("%s_%s.tar", name, r.version)
 		if err := oci.WriteIndex(filepath.Join(r.out, file), r.registry+"/"+name, r.version, index, images...); err != nil {
 			return err
@@ -41,9 +41,9 @@ func (r *release) images(programs []*program) error {
 }
 
 // content returns the programs in the image of a program for one architecture, that program first.
-func content(programs []*program, first string, t target) []*program {
+func content(programs []*program, entrypoint string, t target) []*program {
 	var found []*program
-	for _, name := range contentOf(first) {
+	for _, name := range contentOf(entrypoint) {
 		for _, p := range programs {
 			if p.name == name && p.target == t {
 				found = append(found, p)

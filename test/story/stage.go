@@ -82,7 +82,8 @@ func (s *Stage) shareKubeconfig() error {
 // directory, work on this cluster.
 func (s *Stage) Kubectl(plugin string) (string, error) {
 	if s.container != "" {
-		return fmt.Sprintf("  alias kubectl='docker exec -i %s kubectl'", s.container), nil
+		// With a terminal, Ctrl-C ends what runs in the container, and not docker exec alone.
+		return fmt.Sprintf(`  kubectl() { docker exec -i $([ -t 0 ] && [ -t 1 ] && echo -t) %s kubectl "$@"; }`, s.container), nil
 	}
 	assets, err := controlplane.Assets() // contain a kubectl for people who have none
 	return fmt.Sprintf("  export KUBECONFIG=%s\n  export PATH=%s:$PATH:%s", s.Plane.Kubeconfig, plugin, assets), err
