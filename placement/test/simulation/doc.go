@@ -8,7 +8,8 @@
 // StatefulSet rolls its pods, one after the other, and changes their number; a pod that does not
 // end within its grace period is killed. In some schedules, Leases, contracts and resources have
 // owners, and the garbage collector of Kubernetes deletes them, from stale caches, after their
-// owners are gone. Leaders delete what is left of pods that have ended. Workers fail to start or to
+// owners are gone. Leaders delete what is left of pods that have ended, and in some schedules they
+// even out the load. Workers fail to start or to
 // stop. Contracts and Leases are deleted. Writes arrive late and in any order, and responses are
 // lost. Clock rates differ by up to 30 %. etcd is restored to an earlier state while all programs
 // run on. In some schedules, agents keep their work when they cannot renew their Leases.

@@ -22,6 +22,7 @@ var (
 	errBrokeW8    = errors.New("W8: an entry of another incarnation is worked on")
 	errBrokeW9    = errors.New("W9: an error or a stale cache takes work away")
 	errBrokeW10   = errors.New("W10: one stuck vreplica delays another")
+	errUneven     = errors.New("R49: a calm pool has not evened out its load")
 	errNotStopped = errors.New("W2: a process works on a vreplica that is not desired")
 )
 

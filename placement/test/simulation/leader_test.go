@@ -460,7 +460,7 @@ func (l *leader) decide(name int) {
 	if l.mutant.overcommits {
 		policy.Capacity = 0
 	}
-	next, _ := schedule.Schedule(policy, list, items, now)
+	next, moves := l.schedule(policy, list, items, now)
 	var want []contract.Share
 	for pod, set := range schedule.Number(r.wanted, present, next[string(r.uid)]) {
 		want = append(want, contract.Share{Pod: pod, Incarnation: l.incarnationFor(r, pod, list), Indexes: set})
@@ -476,7 +476,36 @@ func (l *leader) decide(name int) {
 		status = l.mutant.decide(r, status)
 	}
 	status.ObservedGeneration = r.generation
-	l.putStatus(r, status, changed, "decides", l.movesTooEarly(r, &status, now))
+	early := ""
+	if !slices.ContainsFunc(moves, func(m schedule.Move) bool { return m.Item == string(r.uid) }) {
+		early = l.movesTooEarly(r, &status, now)
+	}
+	l.putStatus(r, status, changed, "decides", early)
+}
+
+// schedule schedules the whole pool and, if nothing is on its way, evens out the load. It returns
+// the moves that do so.
+func (l *leader) schedule(policy schedule.Policy, list []schedule.Pod, items []schedule.Item, now schedule.Assignment) (schedule.Assignment, []schedule.Move) {
+	next, pending := schedule.Schedule(policy, list, items, now)
+	if len(pending) > 0 || !l.isCalm(list) || l.mutant.evensNothing {
+		return next, nil
+	}
+	return schedule.Rebalance(policy, list, items, next, l.settings.rebalance)
+}
+
+// isCalm reports whether no pod is lost or leaves, and nothing is released.
+func (l *leader) isCalm(list []schedule.Pod) bool {
+	for i := range list {
+		if list[i].State == schedule.Closed || list[i].State == schedule.Leaving {
+			return false
+		}
+	}
+	for name := range resources {
+		if r := l.resource(name); r != nil && len(r.status.Releasing) > 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // incarnationFor returns the incarnation that gets the share of a pod: its present one if the pod

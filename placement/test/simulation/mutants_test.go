@@ -28,7 +28,7 @@ type mutant struct {
 	readyInput  func(in *ready.Input)
 
 	decidesBlindly, buildsBlindly, anyConfigMap, missingIsEnded, removesOnError bool
-	startsEmpty, overcommits, impatient, cleansBlindly                          bool
+	startsEmpty, overcommits, impatient, cleansBlindly, evensNothing            bool
 	anyContract, noRun, adoptsCached, adoptsBlindly, acksEarly, acksLate        bool
 	remakesLease, sameRun, releasesEarly, releasesBlindly, takesAnyLease        bool
 	keepsVersions, goesBack, noTime, remembersEnds, forgetsAck, keepsLost       bool
@@ -233,6 +233,7 @@ var mutants = map[string]mutant{
 	"schedule: a new leader starts empty": {narrow: restarting, settles: true, startsEmpty: true},
 	"schedule: overcommits":               {settles: true, overcommits: true},
 	"schedule: patience is 0":             {impatient: true},
+	"schedule: evens out nothing":         {narrow: rebalancing, settles: true, evensNothing: true},
 
 	"clean up: no precondition": {narrow: cleaning, cleansBlindly: true},
 }
@@ -347,6 +348,12 @@ func behind(s *settings) {
 func rolling(s *settings) {
 	small(s)
 	s.churn, s.faults, s.patience, s.rolls, s.settles = 2, min(s.faults, 2), patience, 14, true
+}
+
+// rebalancing evens out the load of three pods while pods come and go.
+func rebalancing(s *settings) {
+	exclusive(s)
+	s.churn, s.faults, s.rebalance, s.settles, s.stuck = 6, min(s.faults, 2), 10, true, 0
 }
 
 // scaling changes the number of pods while work moves.
@@ -468,7 +475,7 @@ var found = schedules.Recorded{
 	"apply: adopts with a cached read and no floor":                          128567,
 	"apply: acknowledges before workers return":                              4790,
 	"apply: holds the acknowledgement for what is stuck":                     3010,
-	"apply: adopts without renewing the Lease":                               13764,
+	"apply: adopts without renewing the Lease":                               13791,
 	"apply: returns with the run that it has released":                       6249,
 	"apply: releases the Lease before workers return":                        762223,
 	"apply: releases the Lease without a precondition":                       29668,
@@ -478,8 +485,9 @@ var found = schedules.Recorded{
 	"ready: without acknowledgement":                                         0,
 	"ready: ignores releasing":                                               20,
 	"ready: ignores since":                                                   8,
-	"ready: ignores stopping and failing":                                    12908,
+	"ready: ignores stopping and failing":                                    13163,
 	"schedule: a new leader starts empty":                                    10,
+	"schedule: evens out nothing":                                            64,
 	"schedule: overcommits":                                                  1,
 	"schedule: patience is 0":                                                21,
 	"clean up: no precondition":                                              27,

@@ -49,7 +49,7 @@ const narrowSchedules = 1_500
 var narrowKinds = map[string]func(*settings){
 	"moving": moving, "stalling": stalling, "lagging": lagging, "stuck workers": stuckWorkers, "lost contracts": lostContracts, "replaced": replaced,
 	"reborn": reborn, "crashing": crashing, "cut off": cutOff, "behind": behind, "restarting": restarting, "overlap": overlap,
-	"returning": returning, "restoring": restoring, "reviving": reviving, "adopting": adopting, "keeping": keeping,
+	"returning": returning, "restoring": restoring, "reviving": reviving, "adopting": adopting, "keeping": keeping, "rebalancing": rebalancing,
 	"rolling": rolling, "scaling": scaling, "collecting": collecting, "orphaning": orphaning, "cleaning": cleaning,
 }
 

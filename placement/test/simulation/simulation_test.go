@@ -9,6 +9,7 @@ import (
 	"nodekeeper.dev/placement"
 	"nodekeeper.dev/placement/contract"
 	"nodekeeper.dev/placement/ready"
+	"nodekeeper.dev/placement/schedule"
 	"nodekeeper.dev/test/schedules"
 )
 
@@ -18,6 +19,7 @@ type settings struct {
 	overlap     bool
 	patience    int // of a pool with a StatefulSet, in seconds; without, 0
 	capacity    int32
+	rebalance   int // how many vreplicas a decision moves to even out the load
 	lateWrites  int // in 64
 	lostAnswers int
 	slowWorkers int
@@ -51,6 +53,7 @@ func (s *settings) draw(c *schedules.Choices) {
 	}
 	s.lateWrites = []int{0, 4, 12}[c.Next(3)]
 	s.scales = []int{0, 0, 0, 0, 0, 4}[c.Also(6)]
+	s.rebalance = []int{0, 0, 1, 10}[c.Also(4)]
 	s.lostAnswers = []int{0, 4, 12}[c.Next(3)]
 	s.slowWorkers = []int{0, 16, 40}[c.Next(3)]
 	s.stuck = []int{0, 0, 4}[c.Next(3)]
@@ -113,6 +116,7 @@ func (s *simulation) reset(bytes []byte, tracks bool) {
 	s.settings.draw(&s.choices)
 	if s.mutant.narrow != nil {
 		s.settings.restores, s.settings.rolls, s.settings.scales, s.settings.owners, s.settings.collects = 0, 0, 0, unowned, 0
+		s.settings.rebalance = 0
 		s.mutant.narrow(&s.settings)
 	}
 	s.world.reset(tracks)
@@ -452,6 +456,24 @@ func (s *simulation) checkWork() {
 	for pod, load := range loads {
 		if load > s.settings.capacity {
 			s.world.breaks(errBrokeW4, "%s has %d", pod, load)
+		}
+	}
+	if s.settings.rebalance > 0 && room && len(stuck) == 0 && s.world.broken == nil {
+		s.checkEven(loads)
+	}
+}
+
+// checkEven checks that no open pod has two vreplicas more than another one, unless a pod leaves.
+func (s *simulation) checkEven(loads map[string]int32) {
+	list := s.leaders[0].pool()
+	if !s.leaders[0].isCalm(list) {
+		return
+	}
+	for _, from := range list {
+		for _, to := range list {
+			if from.State == schedule.Open && to.State == schedule.Open && loads[from.Name] > loads[to.Name]+1 {
+				s.world.breaks(errUneven, "%s has %d, and %s has %d", from.Name, loads[from.Name], to.Name, loads[to.Name])
+			}
 		}
 	}
 }
