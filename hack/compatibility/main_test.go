@@ -125,7 +125,7 @@ func TestTheTestsOnAnAPIServerRunWithThatOfTheChart(t *testing.T) {
 	assert.Contains(t, log.String(), `"Test":"TestStarts"`)
 }
 
-// TestWhatHasNotRunIsNotStored: go test also fails if a test does, so that tells nothing.
+// TestWhatHasNotRunIsNotStored: go test also fails if a test does, so its failure proves nothing.
 func TestWhatHasNotRunIsNotStored(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

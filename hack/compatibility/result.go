@@ -60,7 +60,7 @@ type outcomes map[[2]string]*outcome
 // logged matches a line that a test has logged.
 var logged = regexp.MustCompile(`^\s+\S+\.go:\d+: (.*)\n`)
 
-// read adds what the output of go test -json tells.
+// read adds the results in the output of go test -json.
 func (ran outcomes) read(in io.Reader) error {
 	lines := json.NewDecoder(in)
 	for {

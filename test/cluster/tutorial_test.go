@@ -136,8 +136,8 @@ func typePage(t *testing.T, walk *pages.Walk) {
 	assert.Less(t, took, takes(t, walk.Page), "the duration promised by the page")
 }
 
-// startMinikube is what the page says, but for the labels that minikube sets, of which the page
-// says that it shows none.
+// startMinikube starts minikube as on the page, and removes the labels that minikube sets, which
+// the page does not show.
 const startMinikube = "minikube start --nodes=2 && kubectl label nodes --all minikube.k8s.io/{name,primary,version,commit,updated_at}- " +
 	"node-role.kubernetes.io/control-plane- node.kubernetes.io/exclude-from-external-load-balancers-"
 
