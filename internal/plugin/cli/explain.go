@@ -100,6 +100,8 @@ func (e *explained) summarize(n *inspect.Node) string {
 		return "The node does not have its saved labels yet."
 	case n.Saved.Record == nil:
 		return "No labels are saved for this node: no watcher has recorded it, or no processor has saved it yet."
+	case len(e.Labels) == 0 && len(e.Withheld) > 0:
+		return "The node has its saved labels, except for those that are withheld."
 	case len(e.Labels) == 0:
 		return "The node has its saved labels."
 	}

@@ -9,7 +9,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"nodekeeper.dev/internal/labels"
+	"nodekeeper.dev/internal/nodeview"
+	"nodekeeper.dev/internal/nodeview/identity"
 	"nodekeeper.dev/internal/plugin/inspect"
+	"nodekeeper.dev/internal/record"
 	"nodekeeper.dev/internal/revision"
 	"nodekeeper.dev/internal/txn"
 )
@@ -22,6 +25,20 @@ func TestExplainOfANodeThatOnlyTransactionsKnow(t *testing.T) {
 	e := newExplained(n, &inspect.Story{}, labels.Policy{})
 	assert.Equal(t, inspect.Away, e.State)
 	assert.Equal(t, "There is no Node of this name, and no labels are saved for it: only the pending transactions are known.", e.Summary)
+}
+
+// TestExplainDoesNotCallWithheldLabelsRestored: they are listed below this sentence.
+func TestExplainDoesNotCallWithheldLabelsRestored(t *testing.T) {
+	withheld := record.Withheld{Labels: map[string]string{"node-restriction.kubernetes.io/tenant": "a"}, Identity: identity.Identity{SystemUUID: "m-1"}}
+	n := &inspect.Node{
+		Name: "node-1", Live: &nodeview.Node{Name: "node-1", UID: "u", Labels: map[string]string{"rack": "r1", labels.Marker: "7"}},
+		Saved: inspect.Saved{Record: &record.Record{Labels: map[string]string{"rack": "r1", labels.Marker: "7"}, Revision: revision.MustParse("7"), Source: "u", Withheld: []record.Withheld{withheld}}},
+	}
+	e := newExplained(n, &inspect.Story{}, labels.Policy{})
+	assert.Equal(t, inspect.Live, e.State)
+	assert.Equal(t, "The node has its saved labels, except for those that are withheld.", e.Summary)
+	assert.Empty(t, e.Labels)
+	assert.Len(t, e.Withheld, 1)
 }
 
 // TestEventsCannotControlTheTerminal: every kubelet may write events with any text, and users may

@@ -80,7 +80,7 @@ func whyWithheld(w record.Withheld, n *inspect.Node, policy labels.Policy) strin
 	case w.Identity.IsZero():
 		return "it is unknown which machine they were saved from: set them with kubectl label if this node may have them"
 	case live == nil || !live.IsWhole:
-		return "restored when their machine returns:  " + w.Identity.String()
+		return "restored when their machine returns: " + w.Identity.String()
 	}
 	switch live.Compare(w.Identity) {
 	case identity.Same:
