@@ -12,6 +12,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -32,14 +33,15 @@ var (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, os.Args[1:]); err != nil {
+	err := run(ctx, os.Args[1:], os.Stdout)
+	stop()
+	if err != nil {
 		_, _ = fmt.Fprintln(os.Stderr, "compatibility:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, args []string) error {
+func run(ctx context.Context, args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("compatibility", flag.ContinueOnError)
 	goFlags := flags.String("flags", "", "flags of go test")
 	isChecking := flags.Bool("check", false, "only report whether the page is fresh")
@@ -50,13 +52,13 @@ func run(ctx context.Context, args []string) error {
 	for _, arg := range flags.Args() {
 		product, packages, _ := strings.Cut(arg, " ")
 		t := tests{dir: ".", packages: strings.Fields(packages), flags: strings.Fields(*goFlags), problems: os.Stderr}
-		failed = errors.Join(failed, testProduct(ctx, product, t))
+		failed = errors.Join(failed, testProduct(ctx, product, t, out))
 	}
 	return errors.Join(failed, updatePage(*isChecking))
 }
 
 // testProduct tests a product, and stores the result.
-func testProduct(ctx context.Context, product string, t tests) error {
+func testProduct(ctx context.Context, product string, t tests, out io.Writer) error {
 	at := indexOf(product)
 	if at < 0 {
 		return fmt.Errorf("there is no product %q", product)
@@ -74,7 +76,7 @@ func testProduct(ctx context.Context, product string, t tests) error {
 	if err := t.run(ctx, &r); err != nil {
 		return fmt.Errorf("testing %s: %w", product, err)
 	}
-	_, _ = fmt.Printf("%s on Kubernetes %s: %s\n", product, r.Kubernetes, r)
+	_, _ = fmt.Fprintf(out, "%s on Kubernetes %s: %s\n", product, r.Kubernetes, r)
 	return errors.Join(r.store(), r.failure())
 }
 

@@ -203,8 +203,8 @@ More.
 
 	require.NoError(t, updatePage(true))
 	require.NoError(t, os.WriteFile(resultsFile, []byte(strings.Replace(read(t, resultsFile), `"passed": 9`, `"passed": 8`, 1)), 0o600))
-	require.ErrorContains(t, run(t.Context(), []string{"-check"}), "run make generate")
-	require.NoError(t, run(t.Context(), nil))
+	require.ErrorContains(t, run(t.Context(), []string{"-check"}, io.Discard), "run make generate")
+	require.NoError(t, run(t.Context(), nil, io.Discard))
 	assert.Contains(t, read(t, page), "| 1.36.3 | 8 passed, ")
 }
 
@@ -215,10 +215,10 @@ func TestWhatIsNoReleaseIsRefused(t *testing.T) {
 	t.Chdir(dir)
 	server := filepath.Join(dir, "kube-apiserver")
 	t.Setenv("KUBEBUILDER_ASSETS", filepath.Dir(server))
-	require.ErrorContains(t, run(t.Context(), []string{"other"}), `there is no product "other"`)
-	require.ErrorContains(t, run(t.Context(), []string{"keeper"}), server+" --version")
-	require.NoError(t, os.WriteFile(server, []byte("#!/bin/sh\necho Kubernetes unknown\n"), 0o700)) //nolint:gosec // a program
-	require.ErrorContains(t, run(t.Context(), []string{"keeper"}), "kube-apiserver prints no release")
+	require.ErrorContains(t, run(t.Context(), []string{"other"}, io.Discard), `there is no product "other"`)
+	require.ErrorContains(t, run(t.Context(), []string{"keeper"}, io.Discard), server+" --version")
+	require.NoError(t, os.WriteFile(server, []byte("#!/bin/sh\necho Kubernetes unknown\n"), 0o700))
+	require.ErrorContains(t, run(t.Context(), []string{"keeper"}, io.Discard), "kube-apiserver prints no release")
 }
 
 func read(t *testing.T, name string) string {

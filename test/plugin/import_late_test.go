@@ -78,7 +78,7 @@ func TestImportKeepsEditsWhileAnAdditionWaits(t *testing.T) {
 	imported := make(chan result)
 	go func() { imported <- e.run("import", old) }()
 	e.eventually(func(c *assert.CollectT) { assert.NotNil(c, e.record(c, "node-1")) }, "the record is there")
-	time.Sleep(time.Second) // the request for the restore follows
+	time.Sleep(time.Second) // the request for the restore follows; it has the name of the addition, so nothing shows it
 	e.start("processor")
 	r := <-imported
 	require.Zero(t, r.code, r.stderr)
