@@ -3,8 +3,10 @@ package main
 import (
 	"bytes"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -219,6 +221,24 @@ func TestWhatIsNoReleaseIsRefused(t *testing.T) {
 	require.ErrorContains(t, run(t.Context(), []string{"keeper"}, io.Discard), server+" --version")
 	require.NoError(t, os.WriteFile(server, []byte("#!/bin/sh\necho Kubernetes unknown\n"), 0o700))
 	require.ErrorContains(t, run(t.Context(), []string{"keeper"}, io.Discard), "kube-apiserver prints no release")
+}
+
+// TestREADMENamesTheTestedReleases: those on which the tests of all products have passed.
+func TestREADMENamesTheTestedReleases(t *testing.T) {
+	t.Chdir(filepath.Join("..", ".."))
+	results, err := readResults()
+	require.NoError(t, err)
+	passed := map[string]int{}
+	for _, r := range results {
+		if len(r.Failed) == 0 {
+			passed[r.Kubernetes[:strings.LastIndex(r.Kubernetes, ".")]]++
+		}
+	}
+	maps.DeleteFunc(passed, func(_ string, count int) bool { return count < len(products) })
+	tested := slices.SortedFunc(maps.Keys(passed), func(a, b string) int { return byRelease(a+".0", b+".0") })
+	require.NotEmpty(t, tested)
+	last := len(tested) - 1
+	assert.Contains(t, read(t, "README.md"), "(tested on "+strings.Join(tested[:last], ", ")+" and "+tested[last]+")")
 }
 
 func read(t *testing.T, name string) string {

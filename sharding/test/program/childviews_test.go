@@ -32,7 +32,7 @@ func (f childReads) Serve(w http.ResponseWriter, r *http.Request, next http.Hand
 	case query.Get("watch") != "":
 		f.late.Serve(w, r, next, healed)
 		return
-	case query.Get("fieldSelector") == "": // otherwise it is a read of one object
+	case query.Get("fieldSelector") == "" && query.Get("resourceVersion") == "": // otherwise it is a read of one object, or of an informer
 		f.lists.Add(1)
 	}
 	next.ServeHTTP(w, r)
