@@ -77,8 +77,8 @@ func TestHandOverListsChildrenOnce(t *testing.T) {
 			assert.Equal(t, 2*moved, c.childrenOf(t, ring)["web-1"])
 			assert.Empty(t, broken(), "main objects that were at a shard before their children")
 			t.Logf("%d lists for %d objects, at most %d at once", lists.Load(), moved, atOnce)
-			if late == 0 { // on a busy machine some batches are before the watch, and list
-				assert.Less(t, int(lists.Load()), moved/atOnce, "lists, of as many batches or more")
+			if late == 0 {
+				assert.LessOrEqual(t, int(lists.Load()), moved/atOnce/2)
 			}
 		})
 	}
