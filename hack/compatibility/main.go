@@ -1,6 +1,6 @@
 // Command compatibility keeps the results of the tests on each release of Kubernetes, and the tables
 // that docs/reference/compatibility.md has of them. Each argument is a product, with the packages
-// that belong to it. It runs those of their tests that talk to the API server in
+// that belong to it. Of their tests it runs those that talk to the API server in
 // $KUBEBUILDER_ASSETS, and stores the results: make compatibility. Without arguments it only writes
 // the tables; with -check it writes nothing, and fails if they are stale.
 package main
@@ -110,7 +110,7 @@ func readResults() ([]result, error) {
 	return results, nil
 }
 
-// store stores a result instead of the former one of the same product and release.
+// store replaces the stored result of the same product and release.
 func (r *result) store() error {
 	results, err := readResults()
 	if err != nil {

@@ -166,7 +166,7 @@ func TestSumsAreThoseOfAllFiles(t *testing.T) {
 }
 
 // TestNoFileNamesTheBuildMachine checks that no program contains the directory of the sources, or
-// one of Go on this machine.
+// a directory of the Go installation.
 func TestNoFileNamesTheBuildMachine(t *testing.T) {
 	first := built(t)
 	out, err := exec.CommandContext(t.Context(), "go", "env", "GOROOT", "GOPATH", "GOMODCACHE", "GOCACHE").Output()

@@ -283,8 +283,8 @@ func TestWorkerEndsWhenItsPartitionIsTaken(t *testing.T) {
 	require.NoError(t, work(ctx, c, 0, io.Discard), "SIGTERM is no error")
 }
 
-// TestWorkerWaitsForItsLastAnswer: a worker that does not wait leaves a request, which the queue could
-// serve, and refuse, after the next owner has begun.
+// TestWorkerWaitsForItsLastAnswer: a worker that does not wait leaves a request, which the queue
+// could serve, and refuse, after the next owner has begun.
 func TestWorkerWaitsForItsLastAnswer(t *testing.T) {
 	t.Parallel()
 	arrived, isAnswered := make(chan struct{}), make(chan struct{})
